@@ -1,0 +1,3 @@
+module github.com/cacheguard-go/cacheguard
+
+go 1.26
