@@ -1,3 +1,8 @@
 module github.com/cacheguard-go/cacheguard
 
 go 1.26
+
+require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
+	go.uber.org/goleak v1.3.0
+)
