@@ -41,6 +41,7 @@ type Entry[V any] struct {
 
 	Age  time.Duration // since the question was sent to the origin
 	Left time.Duration // how much longer it is fresh; zero: stale, or not stored
+	TTL  time.Duration // the fresh life that it was stored with
 
 	// Token of the entry, or of the load that brought it. Zero if there is
 	// none: loaded without a lease.

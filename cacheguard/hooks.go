@@ -33,6 +33,11 @@ type Hooks struct {
 	// Renew runs when the watchdog has asked for more time for one lease.
 	Renew func(RenewInfo)
 
+	// Woken runs when the watchdog's timer has fired, with how much later than
+	// due that was: a measure of pauses and starved CPUs. When it nears 0.4 of
+	// the leases' length, leases lapse under their holders.
+	Woken func(late time.Duration)
+
 	// Fault runs when the store failed, or held bytes that are not ours.
 	Fault func(FaultInfo)
 
@@ -79,15 +84,14 @@ type FillInfo struct {
 type FollowInfo struct {
 	Key    string
 	Waited time.Duration
-	Err    error // nil: answered; ErrWaitLimit, ErrCooldown, ...
-	Led    bool  // the wait ended with this process's own load
+	Err    error // nil: a value came, or the lease fell to this process; ErrWaitLimit, ErrCooldown, ...
 }
 
 // RenewInfo tells about one renewal of one lease.
 type RenewInfo struct {
-	Key  string
-	Late time.Duration // how much later than due the watchdog came to it
-	Err  error         // nil: extended; store.ErrLost; else not reached
+	Key    string
+	Length time.Duration // asked for
+	Err    error         // nil: extended; store.ErrLost; else not reached
 }
 
 // FaultInfo tells about a fault of the store.

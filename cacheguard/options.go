@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/cacheguard-go/cacheguard/internal/tuning"
 )
 
 // Lifetime is how long an entry lives: fresh for TTL, then stale for Grace
@@ -141,11 +143,9 @@ func (o Options[V]) withDefaults() (Options[V], error) {
 	case o.LoadLimit < time.Millisecond:
 		bad("Options.LoadLimit is %v; use at least 1ms", o.LoadLimit)
 	}
-	lease, err := o.Lease.withDefaults(o.LoadLimit)
-	if err != nil {
-		errs = append(errs, err)
-	}
-	o.Lease = lease
+	lease, err := o.Lease.resolve(o.LoadLimit)
+	errs = append(errs, err)
+	o.Lease = LeaseTuning(lease)
 
 	switch {
 	case o.WaitLimit < 0 || o.WaitLimit > 2*maxLimit:
@@ -176,46 +176,12 @@ const (
 	maxBeta  = 1000
 )
 
-func (t LeaseTuning) withDefaults(loadLimit time.Duration) (LeaseTuning, error) {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("cacheguard: "+format, args...)) }
-
-	if t.Initial < 0 || t.Min < 0 || t.Max < 0 {
-		bad("Options.Lease{Initial: %v, Min: %v, Max: %v} is negative; use durations above zero, or 0 for the default", t.Initial, t.Min, t.Max)
-		return t, errors.Join(errs...)
+// resolve fills in the tuning's zeros; no lease may outlast loadLimit, after
+// which no holder loads.
+func (t LeaseTuning) resolve(loadLimit time.Duration) (tuning.Config, error) {
+	cfg, err := tuning.Config(t).Resolve(loadLimit)
+	if err != nil {
+		err = fmt.Errorf("cacheguard: Options.Lease: %w", err)
 	}
-	if t.Max == 0 {
-		t.Max = loadLimit
-	}
-	if t.Max > loadLimit {
-		bad("Options.Lease.Max is %v, longer than LoadLimit (%v), after which no holder loads; use at most LoadLimit", t.Max, loadLimit)
-	}
-	if t.Min == 0 {
-		t.Min = min(250*time.Millisecond, t.Max)
-	}
-	if t.Initial == 0 {
-		t.Initial = max(min(3*time.Second, t.Max), t.Min)
-	}
-	if t.Min > t.Max {
-		bad("Options.Lease.Min is %v, longer than Lease.Max (%v); use a floor below the ceiling", t.Min, t.Max)
-	}
-	if t.Initial < t.Min || t.Initial > t.Max {
-		bad("Options.Lease.Initial is %v; use a length from Lease.Min (%v) to Lease.Max (%v)", t.Initial, t.Min, t.Max)
-	}
-	if t.Min < time.Millisecond {
-		bad("Options.Lease.Min is %v; use at least 1ms", t.Min)
-	}
-	if t.Quantile == 0 {
-		t.Quantile = 0.99
-	}
-	if !(t.Quantile > 0 && t.Quantile <= 1) {
-		bad("Options.Lease.Quantile is %v; use a share above 0 and at most 1, such as 0.99", t.Quantile)
-	}
-	if t.Headroom == 0 {
-		t.Headroom = 2
-	}
-	if !(t.Headroom >= 1 && t.Headroom <= 100) {
-		bad("Options.Lease.Headroom is %v; use a factor from 1 to 100, such as 2", t.Headroom)
-	}
-	return t, errors.Join(errs...)
+	return cfg, err
 }

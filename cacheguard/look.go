@@ -1,0 +1,121 @@
+package cacheguard
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+)
+
+// found says what a look at the store means to a caller.
+type found uint8
+
+const (
+	miss     found = iota // nothing for it: somebody has to load
+	hit                   // an answer, fresh, stale or absent
+	pass                  // do not collapse: each caller loads for itself
+	handOver              // an answer for those who have waited for it, to others a miss
+	outage                // the store did not answer
+)
+
+// look is one read of the store, shared by the callers of this process that
+// were there before it was sent.
+type look[V any] struct {
+	found found
+	entry Entry[V]      // for hit and handOver
+	token store.Token   // of what was there, readable or not
+	cost  time.Duration // of the load that brought it
+	upTo  uint64        // the last caller that was there before
+}
+
+// look reads the store for a caller, together with those who come at the same
+// time. mine tells whether it was this caller's read. The error is ctx's, or
+// ErrClosed.
+func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string) (l look[V], mine bool, err error) {
+	sent := new(bool) // by this call; read only once the result is there
+	ch := sh.looks.DoChan(key, func() (any, error) {
+		*sent = true
+		if !g.tasks.enter() {
+			return nil, ErrClosed
+		}
+		defer g.tasks.leave()
+		return g.lookNow(sh, key), nil
+	})
+	select {
+	case r := <-ch:
+		if r.Err != nil {
+			return l, false, r.Err
+		}
+		return *r.Val.(*look[V]), *sent, nil
+	case <-ctx.Done():
+		return l, false, ctx.Err()
+	}
+}
+
+// lookNow reads the store once.
+func (g *Guard[V]) lookNow(sh *shard[V], key string) *look[V] {
+	l := &look[V]{upTo: sh.sofar()}
+	e, err := g.store.Load(g.ctx, g.key(key))
+	if err != nil {
+		g.fault(key, err)
+		l.found = outage
+		return l
+	}
+	l.token = e.Token
+	if e.Fault != nil {
+		g.fault(key, e.Fault)
+	}
+	g.judge(l, key, e)
+	return l
+}
+
+// judge turns what is in the store into what it means.
+func (g *Guard[V]) judge(l *look[V], key string, e store.Entry) {
+	switch e.Kind {
+	case store.Value:
+		v, err := g.decode(key, e.Payload)
+		if err != nil {
+			return // a miss; the fault has been told
+		}
+		l.entry.Value = v
+		l.entry.State = Fresh
+		if e.Fresh <= 0 {
+			l.entry.State = Stale
+		}
+	case store.Absent:
+		l.entry.State = Absent
+	case store.Pass:
+		l.found = pass
+		l.entry.Left = e.Left
+		return
+	default:
+		return
+	}
+	l.found = hit
+	if e.HandOver {
+		l.found = handOver
+	}
+	l.entry.Age = max(e.Age, 0)
+	l.entry.Left = max(e.Fresh, 0)
+	l.entry.Token = e.Token
+	l.entry.TTL = e.TTL
+	l.cost = e.Cost
+}
+
+// drawsEarly decides whether a fresh hit is rebuilt while it is served. It is
+// asked once per look, not once per caller: the callers that share a look are
+// one reader to XFetch.
+func (g *Guard[V]) drawsEarly(l look[V]) bool {
+	return early(g.opts.EarlyRefresh, l.cost, l.entry.Left, rand.Float64())
+}
+
+func (g *Guard[V]) decode(key string, data []byte) (v V, err error) {
+	if p := g.protect("Codec.Decode", func() { v, err = g.opts.Codec.Decode(data) }); p != nil {
+		err = p
+	}
+	if err != nil {
+		g.fault(key, &store.Fault{Op: "decode", Class: store.ClassData, Err: err})
+	}
+	return v, err
+}
