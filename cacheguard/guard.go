@@ -42,6 +42,9 @@ type Guard[V any] struct {
 	attempts atomic.Uint64 // numbers the flights, for holder ids
 	hearing  atomic.Bool   // the listener is up: messages arrive
 
+	pending pending      // writes that the store has not been told of
+	longest atomic.Int64 // life of an entry, in nanoseconds; see lived
+
 	tuner    *tuning.Tuner
 	watchdog *watchdog.Watchdog
 	unlisten func()
@@ -82,6 +85,8 @@ func New[V any](s store.Store, opts Options[V]) (*Guard[V], error) {
 			Headroom: opts.Lease.Headroom,
 		}),
 	}
+	g.lived(opts.Lifetime)
+	g.lived(Lifetime{TTL: opts.NegativeTTL})
 	g.tasks.idle = make(chan struct{})
 	g.ctx, g.end = context.WithCancel(context.Background())
 	g.watchdog = watchdog.New(s, watchdog.Hooks{Renewed: g.renewed, Woken: g.woken})

@@ -38,6 +38,10 @@ type Hooks struct {
 	// the leases' length, leases lapse under their holders.
 	Woken func(late time.Duration)
 
+	// Pending runs when writes that could not reach the store are added to, or
+	// taken from, those that are retried in the background, with their number.
+	Pending func(n int)
+
 	// Fault runs when the store failed, or held bytes that are not ours.
 	Fault func(FaultInfo)
 

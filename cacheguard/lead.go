@@ -167,6 +167,7 @@ func (g *Guard[V]) content(key string, v V) (c store.Content, err error) {
 		}
 	}
 	life = life.bounded()
+	g.lived(life)
 	c.TTL, c.Grace = jittered(life.TTL, g.opts.Jitter, rand.Float64()), life.Grace
 	if p := g.protect("Codec.Encode", func() { c.Payload, err = g.opts.Codec.Encode(v) }); p != nil {
 		err = p

@@ -16,7 +16,7 @@ const (
 	hit                   // an answer, fresh, stale or absent
 	pass                  // do not collapse: each caller loads for itself
 	handOver              // an answer for those who have waited for it, to others a miss
-	outage                // the store did not answer
+	outage                // the store did not answer, or is not to be believed
 )
 
 // look is one read of the store, shared by the callers of this process that
@@ -56,6 +56,10 @@ func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string) (l look[V
 // lookNow reads the store once.
 func (g *Guard[V]) lookNow(sh *shard[V], key string) *look[V] {
 	l := &look[V]{upTo: sh.sofar()}
+	if g.pending.has(key) {
+		l.found = outage // what is stored is what a write of ours could not remove
+		return l
+	}
 	e, err := g.store.Load(g.ctx, g.key(key))
 	if err != nil {
 		g.fault(key, err)

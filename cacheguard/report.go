@@ -101,3 +101,9 @@ func (g *Guard[V]) woken(late time.Duration) {
 		g.protect("Hooks.Woken", func() { h(late) })
 	}
 }
+
+func (g *Guard[V]) toldPending() {
+	if h := g.opts.Hooks.Pending; h != nil {
+		g.protect("Hooks.Pending", func() { h(int(g.pending.n.Load())) })
+	}
+}

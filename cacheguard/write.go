@@ -23,7 +23,7 @@ func (g *Guard[V]) Set(ctx context.Context, key string, v V) error {
 	if err != nil {
 		return err
 	}
-	return g.write(ctx, []string{key}, func(ctx context.Context) []error {
+	return g.write(ctx, []string{key}, g.invalidateLater, func(ctx context.Context) []error {
 		return one(g.store.Set(ctx, store.Write{Key: g.key(key), Content: c}))
 	})
 }
@@ -67,7 +67,7 @@ func (g *Guard[V]) Update(ctx context.Context, key string, write func(context.Co
 	if err != nil {
 		return v, errors.Join(err, g.Invalidate(ctx, key))
 	}
-	return v, g.write(ctx, []string{key}, func(ctx context.Context) []error {
+	return v, g.write(ctx, []string{key}, g.invalidateLater, func(ctx context.Context) []error {
 		err := g.store.Set(ctx, store.Write{Key: g.key(key), Content: c, Begun: &begun})
 		if errors.Is(err, store.ErrFenced) {
 			err = nil // another write came between: it was invalidated instead
@@ -88,7 +88,7 @@ func (g *Guard[V]) Update(ctx context.Context, key string, write func(context.Co
 // A *store.Fault says that some of the keys may not have been invalidated; it
 // is tried again in the background (see Set).
 func (g *Guard[V]) Invalidate(ctx context.Context, keys ...string) error {
-	return g.write(ctx, keys, func(ctx context.Context) []error {
+	return g.write(ctx, keys, g.invalidateLater, func(ctx context.Context) []error {
 		return g.store.Invalidate(ctx, g.keys(keys))
 	})
 }
@@ -97,14 +97,15 @@ func (g *Guard[V]) Invalidate(ctx context.Context, keys ...string) error {
 // rebuilt, so that nobody waits. Keys without grace are removed. What is being
 // loaded is not stored, as with Invalidate. Errors are those of Invalidate.
 func (g *Guard[V]) Expire(ctx context.Context, keys ...string) error {
-	return g.write(ctx, keys, func(ctx context.Context) []error {
+	return g.write(ctx, keys, g.expireLater, func(ctx context.Context) []error {
 		return g.store.Expire(ctx, g.keys(keys))
 	})
 }
 
-// write is the part that all writers share: the flights of this process are
-// told before the store is, and told again if the store could not be.
-func (g *Guard[V]) write(ctx context.Context, keys []string, do func(context.Context) []error) error {
+// write is the part that all writers share. The flights of this process hear of
+// the write before the store does, and again if the store could not be told;
+// later then takes care of the key.
+func (g *Guard[V]) write(ctx context.Context, keys []string, later func(string), do func(context.Context) []error) error {
 	switch {
 	case g.ctx.Err() != nil:
 		return ErrClosed
@@ -116,21 +117,22 @@ func (g *Guard[V]) write(ctx context.Context, keys []string, do func(context.Con
 	}
 	errs := do(ctx)
 	for i, err := range errs {
-		if err != nil {
-			g.fault(keys[i], err)
-			g.undone(keys[i])
+		if err == nil {
+			continue
+		}
+		g.fault(keys[i], err)
+		later(keys[i])
+		// After later: a flight that does not see this mark began after the key
+		// was pending, and knows it from there.
+		if f := g.shards.of(keys[i]).flight(keys[i]); f != nil {
+			f.unsure.Store(true)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// undone marks a key whose write did not certainly reach the store.
-func (g *Guard[V]) undone(key string) {
-	sh := g.shards.of(key)
-	if f := sh.flight(key); f != nil {
-		f.unsure.Store(true)
-	}
-}
+func (g *Guard[V]) invalidateLater(key string) { g.retryLater(key, false) }
+func (g *Guard[V]) expireLater(key string)     { g.retryLater(key, true) }
 
 func (g *Guard[V]) keys(ids []string) []store.Key {
 	keys := make([]store.Key, len(ids))
