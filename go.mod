@@ -8,3 +8,8 @@ require (
 )
 
 require golang.org/x/sync v0.25.0
+
+require (
+	github.com/maypok86/otter/v2 v2.4.0 // indirect
+	github.com/sony/gobreaker/v2 v2.4.0 // indirect
+)

@@ -3,6 +3,7 @@ package cacheguard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -24,7 +25,20 @@ const backgroundRest = time.Second
 // loadAlone loads without a lease. Nothing is stored, and nothing proves that
 // the value is not older than an invalidation: it is for those who were there
 // before the load began (S30).
+//
+// There is a bound on these loads over all keys. Waiting for one's turn takes
+// WaitLimit at most.
 func (f *flight[V]) loadAlone() outcome[V] {
+	wait := f.sh.sofar()
+	ctx, cancel := context.WithTimeout(f.g.ctx, f.g.opts.WaitLimit)
+	defer cancel()
+	if err := f.g.outages.Acquire(ctx, 1); err != nil {
+		if f.g.ctx.Err() != nil {
+			return failed[V](ErrClosed)
+		}
+		return outcome[V]{answers: true, err: fmt.Errorf("%w: OutageLoads (%d) loads are running without a lease", ErrWaitLimit, f.g.opts.OutageLoads), upTo: wait}
+	}
+	defer f.g.outages.Release(1)
 	since, began := time.Now(), f.sh.sofar()
 	run := f.startLoad(since, 0)
 	defer run.end()

@@ -51,7 +51,8 @@ type flight[V any] struct {
 	// overtaken: the key was written or invalidated while this flight was under
 	// way. It does not end it: callers go on joining, so that there is one load
 	// per key and process however fast writes come (S33). The fence decides.
-	overtaken atomic.Bool
+	// Guarded by sh.mu.
+	overtaken bool
 }
 
 // outcome is what a flight brought, and for whom.

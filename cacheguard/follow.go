@@ -76,30 +76,28 @@ const leaseSpread = 5 * time.Millisecond
 // block.
 func (g *Guard[V]) hear(ev store.Event) {
 	switch ev.Kind {
-	case store.Up:
-		g.hearing.Store(true)
-		g.wakeAll() // they may have missed something while it was down
-	case store.Down:
-		g.hearing.Store(false)
-		g.wakeAll() // so that they poll at the pace of the deaf
+	case store.Up, store.Down:
+		// Something may have been missed, or may be from now on.
+		g.hearing.Store(ev.Kind == store.Up)
+		g.forgetNear()
+		g.wakeAll()
+	case store.Written, store.Invalidated, store.Expired:
+		g.overtaken(ev.ID, ev.Kind)
 	default:
-		g.happened(ev)
+		sh := g.shards.of(ev.ID)
+		sh.resume(ev.ID)
+		if f := sh.flight(ev.ID); f != nil {
+			f.signal(ev.Kind)
+		}
 	}
 }
 
-// happened passes an event on to the flight that it concerns.
-func (g *Guard[V]) happened(ev store.Event) {
-	sh := g.shards.of(ev.ID)
-	sh.resume(ev.ID)
-	f := sh.flight(ev.ID)
-	if f == nil {
-		return
+// overtaken tells this process's flight and near cache that a key was written
+// or invalidated.
+func (g *Guard[V]) overtaken(key string, by store.EventKind) {
+	if f := g.shards.of(key).overtake(g, key); f != nil {
+		f.signal(by)
 	}
-	switch ev.Kind {
-	case store.Written, store.Invalidated, store.Expired:
-		f.overtaken.Store(true)
-	}
-	f.signal(ev.Kind)
 }
 
 // signal wakes the flight. An event that finds another one waiting is dropped:
@@ -111,10 +109,12 @@ func (f *flight[V]) signal(kind store.EventKind) {
 	}
 }
 
+// wakeAll lets every flight look again.
 func (g *Guard[V]) wakeAll() {
 	for i := range g.shards.table {
 		sh := &g.shards.table[i]
 		sh.mu.Lock()
+		sh.events.Add(1) // what is being read now may be what was missed
 		for _, f := range sh.flights {
 			f.signal(store.Up)
 		}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/internal/processid"
 	"github.com/cacheguard-go/cacheguard/internal/tuning"
@@ -34,16 +36,20 @@ type Loader[V any] func(ctx context.Context, key string) (V, error)
 // are one fleet. They should be given the same options; what differs during a
 // deploy is tolerated.
 type Guard[V any] struct {
-	store   store.Store
+	store   store.Store // the breaker, with the user's store behind it
+	breaker *breaker
 	opts    Options[V] // complete: no zeros left to interpret
 	process string     // this guard's id in lease records
+	epoch   time.Time  // when it was made; see now
 
 	shards   *shards[V]
 	attempts atomic.Uint64 // numbers the flights, for holder ids
 	hearing  atomic.Bool   // the listener is up: messages arrive
 
-	pending pending      // writes that the store has not been told of
-	longest atomic.Int64 // life of an entry, in nanoseconds; see lived
+	near    *near[V]            // nil: off
+	outages *semaphore.Weighted // loads without a lease
+	pending pending             // writes that the store has not been told of
+	longest atomic.Int64        // life of an entry, in nanoseconds; see lived
 
 	tuner    *tuning.Tuner
 	watchdog *watchdog.Watchdog
@@ -72,11 +78,17 @@ func New[V any](s store.Store, opts Options[V]) (*Guard[V], error) {
 	if err != nil {
 		return nil, err
 	}
+	near, err := newNear[V](opts.Near)
+	if err != nil {
+		return nil, err
+	}
 	g := &Guard[V]{
-		store:   s,
 		opts:    opts,
 		process: processid.New(),
+		epoch:   time.Now(),
 		shards:  newShards[V](),
+		near:    near,
+		outages: semaphore.NewWeighted(int64(opts.OutageLoads)),
 		tuner: tuning.New(tuning.Config{
 			Initial:  opts.Lease.Initial,
 			Min:      opts.Lease.Min,
@@ -85,11 +97,13 @@ func New[V any](s store.Store, opts Options[V]) (*Guard[V], error) {
 			Headroom: opts.Lease.Headroom,
 		}),
 	}
+	g.breaker = newBreaker(s, g.probeStore, g.toldBreaker)
+	g.store = g.breaker
 	g.lived(opts.Lifetime)
 	g.lived(Lifetime{TTL: opts.NegativeTTL})
 	g.tasks.idle = make(chan struct{})
 	g.ctx, g.end = context.WithCancel(context.Background())
-	g.watchdog = watchdog.New(s, watchdog.Hooks{Renewed: g.renewed, Woken: g.woken})
+	g.watchdog = watchdog.New(g.store, watchdog.Hooks{Renewed: g.renewed, Woken: g.woken})
 	g.unlisten = s.Listen(opts.Namespace, g.hear)
 	return g, nil
 }
@@ -164,6 +178,11 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 	if err := g.admit(ctx, key, q); err != nil {
 		return Entry[V]{}, err
 	}
+	if g.near != nil && !q.anew {
+		if e, ok := g.near.served(key, g.now()); ok && q.use(e) == Take {
+			return e, e.absent()
+		}
+	}
 	sh := g.shards.of(key)
 	arrival := sh.arrive()
 	var turnedDown Entry[V]
@@ -185,6 +204,13 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 				return l.entry, l.entry.absent()
 			}
 			turnedDown = l.entry
+		case l.found == outage && !l.untrusted:
+			if e, ok := g.nearKnown(key); ok && q.use(e) != Reload {
+				return e, e.absent()
+			}
+			if g.opts.Outage == FailFast {
+				return turnedDown, l.err
+			}
 		}
 		if !q.loads() {
 			return turnedDown, ErrNotCached
@@ -238,6 +264,9 @@ func (g *Guard[V]) admit(ctx context.Context, key string, q *question[V]) error 
 	}
 	return ctx.Err()
 }
+
+// now is the time since the guard was made: one read of the monotonic clock.
+func (g *Guard[V]) now() time.Duration { return time.Since(g.epoch) }
 
 // newHolder returns the id of a new attempt to load.
 func (g *Guard[V]) newHolder() store.Holder {

@@ -38,6 +38,10 @@ type Hooks struct {
 	// the leases' length, leases lapse under their holders.
 	Woken func(late time.Duration)
 
+	// Breaker runs when the store has failed so often that it is not asked any
+	// more (open), and when it is back.
+	Breaker func(open bool)
+
 	// Pending runs when writes that could not reach the store are added to, or
 	// taken from, those that are retried in the background, with their number.
 	Pending func(n int)

@@ -100,11 +100,21 @@ func (f *flight[V]) conclude(grant store.Grant, sent time.Time, began uint64, r 
 	before := f.sh.sofar()
 	if f.fill(grant, content) && !f.unsure.Load() {
 		out.upTo = before
+		f.copyNear(out.entry, sent, content)
 	}
 	if p != nil {
 		out.upTo = everybody // nobody gets the value but its own caller
 	}
 	return out
+}
+
+// copyNear puts what has landed in the near cache, if it has a life there.
+func (f *flight[V]) copyNear(e Entry[V], sent time.Time, c store.Content) {
+	if f.g.near == nil || c.Kind == store.Pass || c.TTL <= 0 {
+		return
+	}
+	e.Age, e.Left = 0, c.TTL
+	f.sh.copyNear(f.g, f.key, func() bool { return !f.overtaken }, e, sent.Sub(f.g.epoch), c.TTL+c.Grace, len(c.Payload))
 }
 
 // fill offers the content, and tells whether it has certainly landed.

@@ -27,6 +27,11 @@ type look[V any] struct {
 	token store.Token   // of what was there, readable or not
 	cost  time.Duration // of the load that brought it
 	upTo  uint64        // the last caller that was there before
+	err   error         // for outage: the fault
+
+	// untrusted: the store was not asked, since a write of this process has not
+	// reached it yet.
+	untrusted bool
 }
 
 // look reads the store for a caller, together with those who come at the same
@@ -57,13 +62,14 @@ func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string) (l look[V
 func (g *Guard[V]) lookNow(sh *shard[V], key string) *look[V] {
 	l := &look[V]{upTo: sh.sofar()}
 	if g.pending.has(key) {
-		l.found = outage // what is stored is what a write of ours could not remove
+		l.found, l.untrusted = outage, true // what is stored is what a write of ours could not remove
 		return l
 	}
+	sent, events := g.now(), sh.events.Load()
 	e, err := g.store.Load(g.ctx, g.key(key))
 	if err != nil {
 		g.fault(key, err)
-		l.found = outage
+		l.found, l.err = outage, err
 		return l
 	}
 	l.token = e.Token
@@ -71,6 +77,9 @@ func (g *Guard[V]) lookNow(sh *shard[V], key string) *look[V] {
 		g.fault(key, e.Fault)
 	}
 	g.judge(l, key, e)
+	if l.found == hit && g.near != nil {
+		sh.copyNear(g, key, func() bool { return sh.events.Load() == events }, l.entry, sent, e.Left, len(e.Payload))
+	}
 	return l
 }
 

@@ -84,6 +84,22 @@ type Options[V any] struct {
 	// Negative: off.
 	Cooldown time.Duration
 
+	// Outage is what callers get while the store is out of reach. Zero: Local.
+	Outage Outage
+
+	// OutageLoads bounds the loads that run at once without a lease while the
+	// store is out of reach, over all keys of this guard: a dead store must not
+	// become a storm on the origin. Further ones wait, for WaitLimit at most.
+	// 0: 64.
+	OutageLoads int
+
+	// Near shapes the near cache. Zero: off.
+	Near Near
+
+	// Clone, if set, copies a value before a caller gets it. nil: callers of
+	// this process share the value and must not change it.
+	Clone func(V) V
+
 	// Codec turns values into bytes and back. nil: JSON.
 	Codec Codec[V]
 
@@ -161,6 +177,19 @@ func (o Options[V]) withDefaults() (Options[V], error) {
 	case o.Cooldown < 0:
 		o.Cooldown = 0
 	}
+
+	if o.Outage > FailFast {
+		bad("Options.Outage is %d; use Local or FailFast", o.Outage)
+	}
+	switch {
+	case o.OutageLoads < 0:
+		bad("Options.OutageLoads is %d; use a number above zero, or 0 for 64", o.OutageLoads)
+	case o.OutageLoads == 0:
+		o.OutageLoads = 64
+	}
+	near, err := o.Near.withDefaults()
+	errs = append(errs, err)
+	o.Near = near
 
 	if o.Codec == nil {
 		o.Codec = JSON[V]()

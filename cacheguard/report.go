@@ -107,3 +107,9 @@ func (g *Guard[V]) toldPending() {
 		g.protect("Hooks.Pending", func() { h(int(g.pending.n.Load())) })
 	}
 }
+
+func (g *Guard[V]) toldBreaker(open bool) {
+	if h := g.opts.Hooks.Breaker; h != nil {
+		g.protect("Hooks.Breaker", func() { h(open) })
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 )
@@ -20,6 +21,10 @@ type shard[V any] struct {
 
 	looks    singleflight.Group // shared reads of the store, by key
 	rebuilds singleflight.Group // flights, by key
+
+	// events counts what has happened to keys of this shard. It grows under
+	// mu, before the near cache drops the key; see copyNear.
+	events atomic.Uint64
 
 	mu      sync.Mutex
 	flights map[string]*flight[V] // running flights; guarded by mu
@@ -59,6 +64,34 @@ func (s *shard[V]) flight(key string) *flight[V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.flights[key]
+}
+
+// copyNear puts an answer in the near cache, unless something has happened since
+// its question was sent, as unchanged tells. Under mu, so that an event comes
+// either before, and is noticed, or after, and drops the copy again (S6).
+func (s *shard[V]) copyNear(g *Guard[V], key string, unchanged func() bool, e Entry[V], sent, kept time.Duration, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if unchanged() && !g.pending.has(key) {
+		g.near.put(key, e, sent, kept, size)
+	}
+}
+
+// overtake notes that a key was written or invalidated: the near cache drops
+// it, and its flight, which is returned, puts nothing there.
+func (s *shard[V]) overtake(g *Guard[V], key string) *flight[V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events.Add(1)
+	if g.near != nil {
+		g.near.drop(key)
+	}
+	delete(s.pauses, key)
+	f := s.flights[key]
+	if f != nil {
+		f.overtaken = true
+	}
+	return f
 }
 
 // shards is a fixed table of them.

@@ -102,9 +102,10 @@ func (g *Guard[V]) Expire(ctx context.Context, keys ...string) error {
 	})
 }
 
-// write is the part that all writers share. The flights of this process hear of
-// the write before the store does, and again if the store could not be told;
-// later then takes care of the key.
+// write is the part that all writers share. The flights and the near cache of
+// this process hear of the write before the store does, and after: what was
+// read in between may still be the old value (S6). If the store could not be
+// told, later takes care of the key.
 func (g *Guard[V]) write(ctx context.Context, keys []string, later func(string), do func(context.Context) []error) error {
 	switch {
 	case g.ctx.Err() != nil:
@@ -113,9 +114,14 @@ func (g *Guard[V]) write(ctx context.Context, keys []string, later func(string),
 		return nil
 	}
 	for _, key := range keys {
-		g.happened(store.Event{Kind: store.Invalidated, ID: key})
+		g.overtaken(key, store.Invalidated)
 	}
 	errs := do(ctx)
+	defer func() {
+		for _, key := range keys {
+			g.overtaken(key, store.Invalidated)
+		}
+	}()
 	for i, err := range errs {
 		if err == nil {
 			continue
