@@ -10,6 +10,15 @@ require (
 require golang.org/x/sync v0.25.0
 
 require (
-	github.com/maypok86/otter/v2 v2.4.0 // indirect
-	github.com/sony/gobreaker/v2 v2.4.0 // indirect
+	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/maypok86/otter/v2 v2.4.0
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/sony/gobreaker/v2 v2.4.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
 )

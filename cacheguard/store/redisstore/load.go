@@ -1,0 +1,120 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+)
+
+// Load implements [store.Store]: one GET. When no fresh enough sample of the
+// server's clock is at hand, the same round trip asks for the time as well.
+func (s *Store) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	began := time.Now()
+	name := entryName(key)
+	clock := s.clock.of(name).Load()
+	l := loads.Get().(*load)
+	l.client, l.name, l.withTime = s.client, name, needsTime(clock, began)
+	err, abandoned := s.run.do(ctx, began, l.run)
+	if abandoned {
+		return store.Entry{}, s.fault("load", name, err) // l is still run's
+	}
+	body, server := l.body, l.server
+	l.client, l.name, l.body, l.server = nil, "", nil, 0
+	loads.Put(l)
+
+	switch {
+	case errors.Is(err, redis.Nil):
+		return store.Entry{}, nil
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return store.Entry{Fault: &store.Fault{Op: "load", Class: store.ClassData, Err: errForeign}}, nil
+	case err != nil:
+		return store.Entry{}, s.fault("load", name, err)
+	}
+	if server > 0 {
+		s.clock.learn(name, server, began)
+		clock = &sample{server: server, sent: began}
+	}
+	now := time.Now()
+	if now.Sub(clock.sent) > sampleWanted {
+		clock.wanted.Store(true)
+	}
+	return decode(body, name, clock.at(now)), nil
+}
+
+// needsTime tells whether a read has to ask for the server's time: there is no
+// usable sample, or an earlier hit found it old and nobody has asked since. A
+// miss needs no time, so a cold key costs no second command for it.
+func needsTime(s *sample, now time.Time) bool {
+	return s == nil || now.Sub(s.sent) > sampleUsable || s.wanted.CompareAndSwap(true, false)
+}
+
+// A load is one GET on its way; they are reused, but for abandoned ones.
+type load struct {
+	client   redis.UniversalClient
+	name     string
+	withTime bool
+	body     []byte
+	server   int64 // the server's time, if asked for
+
+	run func(context.Context) error // exec, bound once
+}
+
+var loads = sync.Pool{New: func() any {
+	l := &load{}
+	l.run = l.exec
+	return l
+}}
+
+func (l *load) exec(ctx context.Context) (err error) {
+	get := onceGet{redis.NewStringCmd(ctx, "get", l.name)}
+	if l.withTime {
+		return l.execWithTime(ctx, get)
+	}
+	if err := l.client.Process(ctx, get); err != nil {
+		return err
+	}
+	l.body, err = get.Bytes()
+	return err
+}
+
+// execWithTime asks in one pipeline, the time after the entry: of a script on
+// the entry's name, so that in a cluster the entry's own server answers.
+func (l *load) execWithTime(ctx context.Context, get onceGet) (err error) {
+	clock := once{redis.NewCmd(ctx, "eval", timeScript, 1, l.name)}
+	pipe := l.client.Pipeline()
+	_ = pipe.Process(ctx, get) // queued; its own error is read below
+	_ = pipe.Process(ctx, clock)
+	_, _ = pipe.Exec(ctx)
+	if l.body, err = get.Bytes(); err != nil {
+		return err
+	}
+	if err := clock.Err(); err != nil {
+		return err
+	}
+	l.server, err = readTime(clock.Val())
+	return err
+}
+
+// readTime reads the reply of TIME: seconds and microseconds, as two strings.
+func readTime(v any) (int64, error) {
+	pair, ok := v.([]any)
+	if !ok || len(pair) != 2 {
+		return 0, errReply
+	}
+	var parts [2]int64
+	for i, p := range pair {
+		text, ok := p.(string)
+		n, err := strconv.ParseInt(text, 10, 64)
+		if !ok || err != nil || n < 0 || n > tokenLimit/1_000_000 {
+			return 0, errReply
+		}
+		parts[i] = n
+	}
+	return parts[0]*1e6 + parts[1], nil
+}

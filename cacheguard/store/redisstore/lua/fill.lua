@@ -1,0 +1,49 @@
+-- fill: write what was loaded under a grant, unless the fence has passed it.
+-- KEYS  entry, record[, staged bytes]
+-- ARGV  birth, holder, token, asked, ttl, grace, handover, channel, id, body
+-- returns {1, now} written, or written before
+--         {2, now} fenced: nothing changed
+--         {3, now} the staged bytes are not there: nothing changed
+local token, asked = tonumber(ARGV[3]), tonumber(ARGV[4])
+local t = now()
+local r, err = record(KEYS[2])
+if err then
+  return err
+end
+if not r or r.birth ~= ARGV[1] or r.fence > token then
+  unstage()
+  return { 2, t }
+end
+if r.fence == token then -- this very fill; its reply was lost
+  unstage()
+  return { 1, t }
+end
+if #KEYS == 3 and redis.call('EXISTS', KEYS[3]) == 0 then
+  return { 3, t }
+end
+
+-- A claim that lies ahead of the clock was before it stepped back: the value
+-- is not younger than now.
+asked = math.min(asked, t)
+local fresh = asked + tonumber(ARGV[5])
+local gone = fresh + tonumber(ARGV[6])
+local life = math.floor((gone - t) / 1000)
+local handover = life < 1
+if handover then
+  life = math.max(1, math.floor(tonumber(ARGV[7]) / 1000))
+  gone = t + life * 1000
+end
+write(new_head(handover, token, asked, fresh, gone), ARGV[10], life)
+
+local waiting = r.waiting
+if r.holder == ARGV[2] then
+  end_lease(KEYS[2], r)
+end
+redis.call('HDEL', KEYS[2], 'failed', 'reason', 'failed_before', 'reason_before', 'cooling_until', 'cooling_for')
+r.cooling_until, r.cooling_for = 0, 0
+redis.call('HSET', KEYS[2], 'fence', str(token), 'last', str(math.max(r.last, token)))
+touch(KEYS[2], r, t)
+if waiting then
+  publish(ARGV[8], FILLED, token, ARGV[9])
+end
+return { 1, t }
