@@ -47,7 +47,7 @@ type Entry[V any] struct {
 	// none: loaded without a lease.
 	Token store.Token
 
-	// Coalesced: the answer was brought by another caller's work in this
-	// process.
+	// Coalesced: the answer was asked for by another caller of this process,
+	// whom this one joined.
 	Coalesced bool
 }

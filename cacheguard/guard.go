@@ -140,8 +140,7 @@ func (g *Guard[V]) Get(ctx context.Context, key string, load Loader[V]) (V, erro
 // GetEntry is Get, with the circumstances of the answer.
 func (g *Guard[V]) GetEntry(ctx context.Context, key string, load Loader[V]) (Entry[V], error) {
 	e, err := g.get(ctx, key, &question[V]{load: load})
-	g.answered(key, e, err)
-	return e, err
+	return g.answered(key, e, err)
 }
 
 // Refresh loads key anew even if it is fresh, stores the value for the fleet,
@@ -152,7 +151,7 @@ func (g *Guard[V]) Refresh(ctx context.Context, key string, load Loader[V]) (V, 
 	if err != nil {
 		e = Entry[V]{State: e.State} // not the value that was to be replaced
 	}
-	g.answered(key, e, err)
+	e, err = g.answered(key, e, err)
 	return e.Value, err
 }
 
@@ -167,8 +166,7 @@ func (g *Guard[V]) Do(ctx context.Context, key string, ask Ask[V]) (Entry[V], er
 	if err != nil && err == ctx.Err() {
 		err = context.Cause(ctx)
 	}
-	g.answered(key, e, err)
-	return e, err
+	return g.answered(key, e, err)
 }
 
 // get is the read path. The order of its questions is the order of their

@@ -109,13 +109,16 @@ func (c *copied[V]) at(now time.Duration) Entry[V] {
 	e := c.entry
 	e.Age = now - c.asked
 	e.Left = max(c.fresh-now, 0)
-	e.Coalesced = true
+	e.Coalesced = false
 	return e
 }
 
 // put takes a copy of what a request that was sent at sent has brought: e, with
 // its Age and Left as of then, kept by the store for another kept.
 func (n *near[V]) put(key string, e Entry[V], sent, kept time.Duration, size int) {
+	if e.State != Absent {
+		e.State = Fresh // a stale one is not served before an outage
+	}
 	fresh := sent + e.Left
 	n.cache.Set(key, &copied[V]{
 		entry: e,

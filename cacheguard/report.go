@@ -34,12 +34,17 @@ func (g *Guard[V]) panicked(where string, p *PanicError) {
 	g.opts.Hooks.Panic(PanicInfo{Where: where, Value: p.Value, Stack: p.Stack})
 }
 
-func (g *Guard[V]) answered(key string, e Entry[V], err error) {
+// answered is the last thing that happens to an answer.
+func (g *Guard[V]) answered(key string, e Entry[V], err error) (Entry[V], error) {
+	if clone := g.opts.Clone; clone != nil && e.State != 0 && e.State != Absent {
+		e.Value = clone(e.Value)
+	}
 	if h := g.opts.Hooks.Answer; h != nil {
 		g.protect("Hooks.Answer", func() {
 			h(AnswerInfo{Key: key, State: e.State, Coalesced: e.Coalesced, Err: err})
 		})
 	}
+	return e, err
 }
 
 func (g *Guard[V]) fault(key string, err error) {
