@@ -7,34 +7,61 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A runner makes every call return in time, whatever the client does. A
 // go-redis client with default options looks at no deadline while it reads a
-// reply (5 s), and can spend 100 s in dialing; so the command runs in a
-// goroutine of the runner, and the caller waits for it only as long as it may.
-// A command whose caller has gone is told so by its context and is let run out;
-// it counts until then.
+// reply (5 s), and can spend 100 s in dialing. A call runs in one of two ways:
+//
+// Here, on the caller's goroutine, where the client is known to keep the bound
+// (see bounded) and the caller's context cannot end. This costs next to
+// nothing.
+//
+// Else in a goroutine of the runner, and the caller waits for it only as long
+// as it may. A command whose caller has gone is told so by its context and is
+// let run out; it counts until then. This costs two switches of goroutines,
+// which on an idle machine wake another thread each.
 type runner struct {
 	timeout time.Duration
 	max     int64
+	here    bool // the client keeps the bound by itself
 
-	work chan *call // to idle workers; unbuffered, so that no call waits in it
-	idle atomic.Int64
-	busy atomic.Int64 // workers alive
+	underWay atomic.Int64 // calls, abandoned ones included
+	work     chan *call   // to idle workers; unbuffered, so that no call waits in it
+	idle     atomic.Int64
 
-	mu     sync.Mutex // guards closed, and workers.Add against Wait
+	mu     sync.RWMutex // guards closed, and all.Add against Wait
 	closed bool
 	quit   chan struct{}
-	all    sync.WaitGroup
+	all    sync.WaitGroup // calls and workers
 }
 
 // idleWorkers is how many workers wait for the next call instead of ending: a
 // worker that has run a command has a stack that is grown already.
 const idleWorkers = 64
 
-func newRunner(timeout time.Duration, maxCalls int) *runner {
-	return &runner{timeout: timeout, max: int64(maxCalls), work: make(chan *call), quit: make(chan struct{})}
+func newRunner(timeout time.Duration, maxCalls int, here bool) *runner {
+	return &runner{timeout: timeout, max: int64(maxCalls), here: here, work: make(chan *call), quit: make(chan struct{})}
+}
+
+// bounded returns a client over the same connections that keeps the bound by
+// itself, if there is such a thing, and client itself otherwise.
+//
+// A *redis.Client can be copied with other timeouts. The copy has options of
+// its own, in which we let it look at deadlines; they end the wait for a
+// connection, the handshake, the write and the read. Should a later go-redis
+// not look at them, the copy's timeouts still bound the write and the read. The
+// copy has the hooks that client had when it was made.
+func bounded(client redis.UniversalClient, timeout time.Duration) (_ redis.UniversalClient, ok bool) {
+	single, ok := client.(*redis.Client)
+	if !ok {
+		return client, false
+	}
+	single = single.WithTimeout(timeout)
+	single.Options().ContextTimeoutEnabled = true
+	return single, true
 }
 
 // A call is one command on its way. Its fields but done belong to the worker
@@ -45,37 +72,45 @@ type call struct {
 	ctx   *callContext
 	err   error
 	done  chan struct{} // one send for every call
-	gone  chan struct{} // closed when the caller has gone
-	timer *time.Timer
+	gone  chan struct{} // closed when the caller has gone, or by alarm
+	timer *time.Timer   // of a caller that waits
+	alarm *time.Timer   // closes gone
 }
 
-// calls are reused, but for those whose caller has gone.
+// calls are reused, but for those whose caller has gone or whose alarm rang.
 var calls = sync.Pool{New: func() any {
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	return &call{done: make(chan struct{}, 1), gone: make(chan struct{}), timer: timer}
+	c := &call{done: make(chan struct{}, 1), gone: make(chan struct{})}
+	c.timer = time.NewTimer(time.Hour)
+	c.timer.Stop()
+	c.alarm = time.AfterFunc(time.Hour, func() { close(c.gone) })
+	c.alarm.Stop()
+	return c
 }}
 
-// do runs one command. An error of run, or one of its own: errTimeout,
-// errTooMany, ErrClosed, or the cause of ctx. After one of these run may still
-// be running: what it writes to must not be read.
+// do runs one command that began at began. An error of run, or one of its own:
+// errTimeout, errTooMany, ErrClosed, or the cause of ctx. If abandoned, run may
+// still be running: what it writes to must not be read.
 func (r *runner) do(ctx context.Context, began time.Time, run func(context.Context) error) (err error, abandoned bool) {
-	if err := context.Cause(ctx); err != nil {
-		return canceled(err), true
+	done := ctx.Done()
+	if done != nil && ctx.Err() != nil {
+		return &canceledError{context.Cause(ctx)}, true
+	}
+	if err := r.enter(); err != nil {
+		return err, true
 	}
 	c := calls.Get().(*call)
 	c.run, c.ctx = run, &callContext{parent: ctx, deadline: began.Add(r.timeout), gone: c.gone}
-	if err := r.start(c); err != nil {
-		c.recycle()
-		return err, true
+	if r.here && done == nil {
+		return r.runHere(c), false
 	}
+	r.start(c)
 	c.timer.Reset(r.timeout)
 	select {
 	case <-c.done:
 	case <-c.timer.C:
 		err = errTimeout
-	case <-ctx.Done():
-		err = canceled(context.Cause(ctx))
+	case <-done:
+		err = &canceledError{context.Cause(ctx)}
 	}
 	c.timer.Stop()
 	if err != nil {
@@ -87,35 +122,62 @@ func (r *runner) do(ctx context.Context, began time.Time, run func(context.Conte
 	return err, false
 }
 
+// runHere runs c on this goroutine. The context ends at the deadline, for the
+// waits that look at it alone.
+func (r *runner) runHere(c *call) error {
+	defer r.leave()
+	c.alarm.Reset(r.timeout)
+	err := protect(c)
+	if c.alarm.Stop() {
+		c.recycle()
+		return err
+	}
+	// The alarm has rung, or is about to: c is not used again.
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return errTimeout
+	}
+	return err
+}
+
+// enter counts a call in; leave counts it out.
+func (r *runner) enter() error {
+	if r.underWay.Add(1) > r.max {
+		r.underWay.Add(-1)
+		return errTooMany
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.closed {
+		r.underWay.Add(-1)
+		return ErrClosed
+	}
+	r.all.Add(1)
+	return nil
+}
+
+func (r *runner) leave() {
+	r.underWay.Add(-1)
+	r.all.Done()
+}
+
 func (c *call) recycle() {
 	c.run, c.ctx, c.err = nil, nil, nil
 	calls.Put(c)
 }
 
 // start hands c to an idle worker or a new one.
-func (r *runner) start(c *call) error {
+func (r *runner) start(c *call) {
 	select {
 	case r.work <- c:
-		return nil
 	default:
+		r.all.Go(func() { r.worker(c) }) // c is counted in, so nobody's Wait is over
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return ErrClosed
-	}
-	if r.busy.Add(1) > r.max {
-		r.busy.Add(-1)
-		return errTooMany
-	}
-	r.all.Go(func() { r.worker(c) })
-	return nil
 }
 
 func (r *runner) worker(c *call) {
-	defer r.busy.Add(-1)
 	for {
 		c.err = protect(c)
+		r.leave()
 		c.done <- struct{}{}
 		if r.idle.Add(1) > idleWorkers {
 			r.idle.Add(-1)
@@ -125,7 +187,6 @@ func (r *runner) worker(c *call) {
 		case c = <-r.work:
 			r.idle.Add(-1)
 		case <-r.quit:
-			r.idle.Add(-1)
 			return
 		}
 	}
@@ -171,8 +232,6 @@ func waitFor(g *sync.WaitGroup, d time.Duration) error {
 // canceledError is the cause of a caller that has gone: of class canceled, also
 // if it was its deadline.
 type canceledError struct{ cause error }
-
-func canceled(cause error) error { return &canceledError{cause} }
 
 func (e *canceledError) Error() string { return "the caller has gone: " + e.cause.Error() }
 func (e *canceledError) Unwrap() error { return e.cause }

@@ -94,7 +94,7 @@ func classifyReply(text string) store.Class {
 		return store.ClassConnection
 	case strings.Contains(lower, "unknown command"), strings.Contains(lower, "operation not permitted"):
 		return store.ClassDenied
-	case strings.Contains(lower, "can't access the user"), strings.Contains(lower, "no permissions"):
+	case strings.Contains(lower, "the user executing the script can't"), strings.Contains(lower, "no permissions"):
 		return store.ClassDenied // Redis 6.2, out of a script
 	}
 	return store.ClassOther

@@ -57,7 +57,8 @@ func New(client redis.UniversalClient, opts Options) (*Store, error) {
 	if opts, err = opts.withDefaults(); err != nil {
 		return nil, err
 	}
-	s := &Store{client: client, opts: opts, run: newRunner(opts.Timeout, opts.MaxCalls), clock: newClock(several)}
+	fast, here := bounded(client, opts.Timeout)
+	s := &Store{client: fast, opts: opts, run: newRunner(opts.Timeout, opts.MaxCalls, here), clock: newClock(several)}
 	s.events = newListener(client, opts.OnFault, s.primeClock)
 	return s, nil
 }
