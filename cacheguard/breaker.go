@@ -144,6 +144,26 @@ func (b *breaker) Claim(ctx context.Context, c store.Claim) (store.Verdict, erro
 	return v, err
 }
 
+func (b *breaker) LoadMany(ctx context.Context, keys []store.Key) (entries []store.Entry, errs []error) {
+	errs = b.callMany("load", len(keys), func() []error {
+		entries, errs = b.Store.LoadMany(ctx, keys)
+		return errs
+	})
+	return entries, errs
+}
+
+func (b *breaker) ClaimMany(ctx context.Context, claims []store.Claim) (verdicts []store.Verdict, errs []error) {
+	errs = b.callMany("claim", len(claims), func() []error {
+		verdicts, errs = b.Store.ClaimMany(ctx, claims)
+		return errs
+	})
+	return verdicts, errs
+}
+
+func (b *breaker) FillMany(ctx context.Context, fills []store.Filling) []error {
+	return b.callMany("fill", len(fills), func() []error { return b.Store.FillMany(ctx, fills) })
+}
+
 func (b *breaker) Release(ctx context.Context, g store.Grant, f *store.Failure) error {
 	return b.call("release", func() error { return b.Store.Release(ctx, g, f) })
 }

@@ -85,16 +85,10 @@ func micro(d time.Duration) int64 { return min(d, maxLife).Microseconds() }
 
 // Claim implements [store.Leases].
 func (s *Store) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
-	if c.Length <= 0 || c.Length > c.Keep {
-		return store.Verdict{}, fault("claim", fmt.Errorf("the lease's length %v must be above zero and at most Keep, which is %v", c.Length, c.Keep))
+	if err := checkClaim(c); err != nil {
+		return store.Verdict{}, err
 	}
-	entry := entryName(c.Key)
-	wait := 0
-	if c.Wait {
-		wait = 1
-	}
-	r, err := s.invoke(ctx, "claim", invocation{claimScript, names(entry),
-		[]any{int64(c.Seen), string(c.Holder), micro(c.Length), micro(c.Keep), wait, random()}})
+	r, err := s.invoke(ctx, "claim", claimInvocation(c))
 	if err != nil {
 		return store.Verdict{}, err
 	}
@@ -103,6 +97,22 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) (store.Verdict, error)
 		return store.Verdict{}, fault("claim", errReply)
 	}
 	return v, nil
+}
+
+func checkClaim(c store.Claim) error {
+	if c.Length <= 0 || c.Length > c.Keep {
+		return fault("claim", fmt.Errorf("the lease's length %v must be above zero and at most Keep, which is %v", c.Length, c.Keep))
+	}
+	return nil
+}
+
+func claimInvocation(c store.Claim) invocation {
+	wait := 0
+	if c.Wait {
+		wait = 1
+	}
+	return invocation{claimScript, names(entryName(c.Key)),
+		[]any{int64(c.Seen), string(c.Holder), micro(c.Length), micro(c.Keep), wait, random()}}
 }
 
 func readVerdict(r reply, c store.Claim) (v store.Verdict, ok bool) {
@@ -181,17 +191,26 @@ func (s *Store) Begin(ctx context.Context, key store.Key, keep time.Duration) (s
 
 // Fill implements [store.Store].
 func (s *Store) Fill(ctx context.Context, g store.Grant, c store.Content) error {
+	w, err := s.filling(g, c)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, "fill", w)
+}
+
+// filling is a fill as it is sent.
+func (s *Store) filling(g store.Grant, c store.Content) (content, error) {
 	if err := s.checkContent(c); err != nil {
-		return fault("fill", err)
+		return content{}, fault("fill", err)
 	}
 	if c.HandOver <= 0 {
-		return fault("fill", fmt.Errorf("Content.HandOver is %v: it must be above zero", c.HandOver))
+		return content{}, fault("fill", fmt.Errorf("Content.HandOver is %v: it must be above zero", c.HandOver))
 	}
-	return s.write(ctx, "fill", content{
+	return content{
 		entry: entryName(g.Key), holder: string(g.Holder), token: g.Token, content: c, script: fillScript,
 		args: []any{g.Birth, string(g.Holder), int64(g.Token), g.Time, micro(c.TTL), micro(c.Grace), micro(c.HandOver),
 			channelName(g.Key.Space), g.Key.ID},
-	})
+	}, nil
 }
 
 // Set implements [store.Store].

@@ -28,20 +28,31 @@ type content struct {
 // expiry and fence.
 func (s *Store) write(ctx context.Context, op string, w content) error {
 	run := s.writeWhole
-	if len(w.content.Payload) > s.opts.StageAbove && w.content.Kind == store.Value {
+	if s.stages(w.content) {
 		run = s.writeStaged
 	}
 	r, err := s.bounded(ctx, op, w.entry, run(w))
 	if err != nil {
 		return err
 	}
+	if r.outcome() == unstaged {
+		return s.fault(op, w.entry, errUnstaged)
+	}
+	return writeOutcome(op, r)
+}
+
+// stages tells whether a content is large enough to be staged.
+func (s *Store) stages(c store.Content) bool {
+	return len(c.Payload) > s.opts.StageAbove && c.Kind == store.Value
+}
+
+// writeOutcome reads what a script says of a write that was not staged in vain.
+func writeOutcome(op string, r reply) error {
 	switch r.outcome() {
 	case written:
 		return nil
 	case fenced:
 		return store.ErrFenced
-	case unstaged:
-		return s.fault(op, w.entry, errUnstaged)
 	}
 	return fault(op, errReply)
 }
@@ -54,9 +65,14 @@ const (
 )
 
 func (s *Store) writeWhole(w content) func(context.Context) (reply, error) {
-	body := appendBody(make([]byte, 0, bodySize(w.entry, w.content)), w.entry, w.content)
-	i := invocation{w.script, names(w.entry), append(w.args, body)}
+	i := w.whole()
 	return func(ctx context.Context) (reply, error) { return i.run(ctx, s.client) }
+}
+
+// whole is the script with the value as its argument.
+func (w content) whole() invocation {
+	body := appendBody(make([]byte, 0, bodySize(w.entry, w.content)), w.entry, w.content)
+	return invocation{w.script, names(w.entry), append(w.args, body)}
 }
 
 func (s *Store) writeStaged(w content) func(context.Context) (reply, error) {
