@@ -71,7 +71,7 @@ func (s *shard[V]) unstored(g *Guard[V], key string, r result[V], began uint64) 
 }
 
 // await waits for the loader's result, which comes by LoadLimit or Close.
-func (l *loading[V]) await() result[V] {
+func (l *loading[T]) await() result[T] {
 	select {
 	case r := <-l.loaded:
 		return l.finished(r)
@@ -104,7 +104,7 @@ func (g *Guard[V]) loadUnshared(ctx context.Context, sh *shard[V], key string, l
 		return Entry[V]{}, ErrClosed
 	}
 	defer g.tasks.leave()
-	run := g.startLoad(g.loaderContext(ctx, key), time.Now(), func(ctx context.Context) (V, error) {
+	run := startLoad(g, g.loaderContext(ctx, key), time.Now(), func(ctx context.Context) (V, error) {
 		return load(ctx, Entry[V]{})
 	})
 	defer run.end()

@@ -144,16 +144,18 @@ func (b *breaker) Claim(ctx context.Context, c store.Claim) (store.Verdict, erro
 	return v, err
 }
 
-func (b *breaker) LoadMany(ctx context.Context, keys []store.Key) (entries []store.Entry, errs []error) {
-	errs = b.callMany("load", len(keys), func() []error {
+func (b *breaker) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, []error) {
+	entries := make([]store.Entry, len(keys)) // also if the call is refused
+	errs := b.callMany("load", len(keys), func() (errs []error) {
 		entries, errs = b.Store.LoadMany(ctx, keys)
 		return errs
 	})
 	return entries, errs
 }
 
-func (b *breaker) ClaimMany(ctx context.Context, claims []store.Claim) (verdicts []store.Verdict, errs []error) {
-	errs = b.callMany("claim", len(claims), func() []error {
+func (b *breaker) ClaimMany(ctx context.Context, claims []store.Claim) ([]store.Verdict, []error) {
+	verdicts := make([]store.Verdict, len(claims))
+	errs := b.callMany("claim", len(claims), func() (errs []error) {
 		verdicts, errs = b.Store.ClaimMany(ctx, claims)
 		return errs
 	})

@@ -12,10 +12,10 @@ type loadID struct {
 	key   string
 }
 
-// link is what a loader's context carries: the load that it is part of, and
-// the load that asked for that.
+// link is what a loader's context carries: the loads that it is part of (one,
+// or those that a ManyLoader does together), and those that asked for them.
 type link struct {
-	id     loadID
+	ids    []loadID
 	parent *link
 }
 
@@ -43,22 +43,24 @@ type waitGraph struct {
 	edges map[loadID]map[loadID]int // waiter -> awaited -> how many of its calls
 }
 
-// add notes that the load at l waits for id. It returns ErrCycle, and notes
-// nothing, if id already waits for that load or one that asked for it.
+// add notes that the loads at l wait for id. It returns ErrCycle, and notes
+// nothing, if id already waits for one of them or one that asked for them.
 func (w *waitGraph) add(l *link, id loadID) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for up := l; up != nil; up = up.parent {
-		if up.id == id || w.reaches(id, up.id, make(map[loadID]bool)) {
-			return ErrCycle
+		for _, asker := range up.ids {
+			if asker == id || w.reaches(id, asker, make(map[loadID]bool)) {
+				return ErrCycle
+			}
 		}
 	}
-	awaited := w.edges[l.id]
-	if awaited == nil {
-		awaited = make(map[loadID]int)
-		w.edges[l.id] = awaited
+	for _, asker := range l.ids {
+		if w.edges[asker] == nil {
+			w.edges[asker] = make(map[loadID]int)
+		}
+		w.edges[asker][id]++
 	}
-	awaited[id]++
 	return nil
 }
 
@@ -66,12 +68,14 @@ func (w *waitGraph) add(l *link, id loadID) error {
 func (w *waitGraph) done(l *link, id loadID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	awaited := w.edges[l.id]
-	if awaited[id]--; awaited[id] <= 0 {
-		delete(awaited, id)
-	}
-	if len(awaited) == 0 {
-		delete(w.edges, l.id)
+	for _, asker := range l.ids {
+		awaited := w.edges[asker]
+		if awaited[id]--; awaited[id] <= 0 {
+			delete(awaited, id)
+		}
+		if len(awaited) == 0 {
+			delete(w.edges, asker)
+		}
 	}
 }
 

@@ -33,7 +33,9 @@ type flight[V any] struct {
 	seen       store.Token // of what was there, readable or not
 	cost       time.Duration
 
-	holder store.Holder
+	holder  store.Holder
+	batch   *batch[V] // of a GetMany, or nil
+	claimed bool      // it has taken part in the batch's claims
 
 	// missed is the last caller who was there at a look of this flight that did
 	// not find what a later one may: who may take a hand-over. A claim is such a
@@ -95,11 +97,7 @@ func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *questi
 		return out, false, err
 	}
 	defer done()
-	f := &flight[V]{
-		g: g, sh: sh, key: key, load: q.reloader(key), ctx: ctx,
-		prev: l.entry, seen: l.token, missed: l.upTo, cost: l.cost,
-		alone: l.found == outage,
-	}
+	f := g.newFlight(ctx, sh, key, q.reloader(key), l)
 	select {
 	case r := <-f.begin():
 		out := r.Val.(outcome[V])
@@ -115,15 +113,24 @@ func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key st
 	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil || !q.loads() {
 		return
 	}
-	f := &flight[V]{
-		g: g, sh: sh, key: key, load: q.reloader(key),
-		// It is nobody's part: the chain of loads that asked ends here.
-		ctx:  withLink(ctx, nil),
-		prev: l.entry, seen: l.token, cost: l.cost,
-		background: true,
-		early:      l.entry.State == Fresh,
-	}
+	f := g.newFlight(ctx, sh, key, q.reloader(key), l)
+	f.inBackground(l.entry.State == Fresh)
 	f.begin()
+}
+
+// newFlight makes a flight that replaces what l has found.
+func (g *Guard[V]) newFlight(ctx context.Context, sh *shard[V], key string, load Reloader[V], l look[V]) *flight[V] {
+	return &flight[V]{
+		g: g, sh: sh, key: key, load: load, ctx: ctx,
+		prev: l.entry, seen: l.token, missed: l.upTo, cost: l.cost,
+		alone: l.found == outage,
+	}
+}
+
+// inBackground makes it a flight that nobody waits for.
+func (f *flight[V]) inBackground(early bool) {
+	f.background, f.early = true, early
+	f.ctx = withLink(f.ctx, nil) // it is nobody's part: the chain of loads that asked ends here
 }
 
 // begin starts the flight, or joins the one that the key has.
@@ -209,7 +216,7 @@ func (f *flight[V]) claim() (store.Verdict, error) {
 		Keep:   f.g.opts.LoadLimit,
 		Wait:   !f.background,
 	}
-	v, err := f.g.store.Claim(f.g.ctx, c)
+	v, err := f.ask(c)
 	if err == nil {
 		f.g.claimed(f, c, v)
 		return v, nil
@@ -231,6 +238,15 @@ func (f *flight[V]) claim() (store.Verdict, error) {
 		f.g.claimed(f, c, v)
 	}
 	return v, err
+}
+
+// ask sends a claim: the first one of a GetMany's flight with the others'.
+func (f *flight[V]) ask(c store.Claim) (store.Verdict, error) {
+	if f.batch != nil && !f.claimed {
+		f.claimed = true
+		return f.batch.claims.with(c)
+	}
+	return f.g.store.Claim(f.g.ctx, c)
 }
 
 // lookAgain reads the store after something happened, and says whether that

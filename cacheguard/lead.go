@@ -119,7 +119,7 @@ func (f *flight[V]) copyNear(e Entry[V], sent time.Time, c store.Content) {
 
 // fill offers the content, and tells whether it has certainly landed.
 func (f *flight[V]) fill(grant store.Grant, c store.Content) bool {
-	err := f.g.store.Fill(context.Background(), grant, c)
+	err := f.offer(grant, c)
 	if err != nil && retryable(err) {
 		f.g.fault(f.key, err)
 		err = f.g.store.Fill(context.Background(), grant, c) // the same token: success if it had landed
@@ -130,6 +130,16 @@ func (f *flight[V]) fill(grant store.Grant, c store.Content) bool {
 	}
 	f.g.filled(f, len(c.Payload), err)
 	return err == nil
+}
+
+// offer sends a fill, that of a GetMany's flight with the others'. A closed
+// guard still stores what it has loaded: the store bounds the call.
+func (f *flight[V]) offer(grant store.Grant, c store.Content) error {
+	if f.batch != nil {
+		_, err := f.batch.fills.with(store.Filling{Grant: grant, Content: c})
+		return err
+	}
+	return f.g.store.Fill(context.Background(), grant, c)
 }
 
 // fail ends the lease of a load that brought nothing, and starts the cooldown.

@@ -13,8 +13,8 @@ import (
 
 // loading is a loader that runs, on a goroutine of its own: it may panic, call
 // runtime.Goexit, or not heed its context.
-type loading[V any] struct {
-	loaded <-chan result[V] // of capacity 1: a loader that comes too late ends all the same
+type loading[T any] struct {
+	loaded <-chan result[T] // of capacity 1: a loader that comes too late ends all the same
 	ctx    context.Context  // the loader's; ends with LoadLimit, Close and cancel
 	cancel context.CancelCauseFunc
 	began  time.Time
@@ -22,8 +22,8 @@ type loading[V any] struct {
 }
 
 // result is what a loader brought.
-type result[V any] struct {
-	value V
+type result[T any] struct {
+	value T
 	err   error
 	took  time.Duration
 }
@@ -31,27 +31,27 @@ type result[V any] struct {
 // startLoad runs load with the values of ctx, until LoadLimit past since at
 // most. The caller has entered g.tasks, and calls end when it has what it
 // wanted.
-func (g *Guard[V]) startLoad(ctx context.Context, since time.Time, load func(context.Context) (V, error)) *loading[V] {
+func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, load func(context.Context) (T, error)) *loading[T] {
 	limit := g.opts.LoadLimit
 	ctx, cancel := context.WithCancelCause(ctx)
 	ctx, expire := context.WithDeadlineCause(ctx, since.Add(limit),
 		fmt.Errorf("cacheguard: load cut at LoadLimit (%v): %w", limit, context.DeadlineExceeded))
 	unhook := context.AfterFunc(g.ctx, func() { cancel(ErrClosed) })
-	loaded := make(chan result[V], 1)
+	loaded := make(chan result[T], 1)
 	g.tasks.another()
 	go func() {
 		defer g.tasks.leave()
 		returned := false
 		defer func() {
 			if !returned {
-				loaded <- result[V]{err: g.loaderPanicked(recover())}
+				loaded <- result[T]{err: g.loaderPanicked(recover())}
 			}
 		}()
 		v, err := load(ctx)
 		returned = true
-		loaded <- result[V]{value: v, err: err}
+		loaded <- result[T]{value: v, err: err}
 	}()
-	return &loading[V]{
+	return &loading[T]{
 		loaded: loaded, ctx: ctx, cancel: cancel, began: time.Now(),
 		free: []func(){func() { unhook() }, expire, func() { cancel(context.Canceled) }},
 	}
@@ -60,17 +60,20 @@ func (g *Guard[V]) startLoad(ctx context.Context, since time.Time, load func(con
 // startLoad runs the flight's loader. A token of zero means that there is no
 // lease.
 func (f *flight[V]) startLoad(since time.Time, token store.Token) *loading[V] {
-	ctx := f.g.loaderContext(context.WithoutCancel(f.ctx), f.key)
-	if token != 0 {
-		ctx = tokenctx.WithToken(ctx, token)
-	}
+	ctx := tokenctx.WithToken(f.g.loaderContext(context.WithoutCancel(f.ctx), f.key), token)
 	load, prev := f.load, f.prev
-	return f.g.startLoad(ctx, since, func(ctx context.Context) (V, error) { return load(ctx, prev) })
+	return startLoad(f.g, ctx, since, func(ctx context.Context) (V, error) { return load(ctx, prev) })
 }
 
-// loaderContext marks ctx as that of a load of key.
-func (g *Guard[V]) loaderContext(ctx context.Context, key string) context.Context {
-	return withLink(ctx, &link{id: loadID{guard: g, key: key}, parent: linkFrom(ctx)})
+// loaderContext marks ctx as that of a load of keys. The token of a load that
+// this one is part of is not its own.
+func (g *Guard[V]) loaderContext(ctx context.Context, keys ...string) context.Context {
+	ids := make([]loadID, len(keys))
+	for i, key := range keys {
+		ids[i] = loadID{guard: g, key: key}
+	}
+	ctx = tokenctx.WithToken(ctx, 0)
+	return withLink(ctx, &link{ids: ids, parent: linkFrom(ctx)})
 }
 
 // loaderPanicked makes the error of a loader that did not return. recovered is
@@ -85,7 +88,7 @@ func (g *Guard[V]) loaderPanicked(recovered any) *PanicError {
 }
 
 // end cancels the loader's context and gives back what it held.
-func (l *loading[V]) end() {
+func (l *loading[T]) end() {
 	for _, free := range l.free {
 		free()
 	}
@@ -93,7 +96,7 @@ func (l *loading[V]) end() {
 
 // finished completes the result of a loader that has returned. If its context
 // had ended, that is why it returned what it did, whatever it says itself.
-func (l *loading[V]) finished(r result[V]) result[V] {
+func (l *loading[T]) finished(r result[T]) result[T] {
 	r.took = time.Since(l.began)
 	if cause := context.Cause(l.ctx); r.err != nil && cause != nil && !errors.Is(r.err, cause) {
 		r.err = fmt.Errorf("%w (%w)", cause, r.err)
@@ -103,11 +106,11 @@ func (l *loading[V]) finished(r result[V]) result[V] {
 
 // cut is the result of a loader whose context has ended, and which has not
 // returned, unless it has done so just now.
-func (l *loading[V]) cut() result[V] {
+func (l *loading[T]) cut() result[T] {
 	select {
 	case r := <-l.loaded:
 		return l.finished(r)
 	default:
-		return l.finished(result[V]{err: context.Cause(l.ctx)})
+		return l.finished(result[T]{err: context.Cause(l.ctx)})
 	}
 }

@@ -67,10 +67,17 @@ func (g *Guard[V]) lookNow(sh *shard[V], key string) *look[V] {
 	}
 	sent, events := g.now(), sh.events.Load()
 	e, err := g.store.Load(g.ctx, g.key(key))
+	g.seen(sh, key, l, e, err, sent, events)
+	return l
+}
+
+// seen completes a look with what the store has answered to a read that was
+// sent at sent, when so many events had happened in the shard.
+func (g *Guard[V]) seen(sh *shard[V], key string, l *look[V], e store.Entry, err error, sent time.Duration, events uint64) {
 	if err != nil {
 		g.fault(key, err)
 		l.found, l.err = outage, err
-		return l
+		return
 	}
 	l.token = e.Token
 	if e.Fault != nil {
@@ -80,7 +87,6 @@ func (g *Guard[V]) lookNow(sh *shard[V], key string) *look[V] {
 	if l.found == hit && g.near != nil {
 		sh.copyNear(g, key, func() bool { return sh.events.Load() == events }, l.entry, sent, e.Left, len(e.Payload))
 	}
-	return l
 }
 
 // judge turns what is in the store into what it means.

@@ -12,13 +12,14 @@ import (
 type key struct{}
 
 // WithToken returns a context that carries t. A token further in hides one
-// further out: what is written belongs to the innermost load or lease.
+// further out: what is written belongs to the innermost load or lease. Zero
+// hides it, too: that load has none.
 func WithToken(ctx context.Context, t store.Token) context.Context {
 	return context.WithValue(ctx, key{}, t)
 }
 
 // FromContext returns the token that ctx carries, and whether there is one.
 func FromContext(ctx context.Context) (store.Token, bool) {
-	t, ok := ctx.Value(key{}).(store.Token)
-	return t, ok
+	t, _ := ctx.Value(key{}).(store.Token)
+	return t, t != 0
 }
