@@ -495,9 +495,11 @@ func (r *run) explains(model []modelEvent, heard []store.Event) bool {
 		return len(heard) == 0
 	}
 	want := model[0]
-	if len(heard) > 0 && heard[0].Kind == want.kind && r.explains(model[1:], heard[1:]) {
+	if len(heard) > 0 && heard[0].Kind == want.kind {
 		known, ok := r.real[want.token]
-		return !ok || known == heard[0].Token
+		if (!ok || known == heard[0].Token) && r.explains(model[1:], heard[1:]) {
+			return true
+		}
 	}
 	return want.optional && r.explains(model[1:], heard)
 }
