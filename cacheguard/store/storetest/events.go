@@ -399,7 +399,8 @@ func nothingAfterStop(t *trial) {
 	writers.Wait()
 	ear := t.listen(t.st, k.Space)
 	t.set(k, "v")
-	ear.want(store.Written, k)
+	for ear.next().Kind != store.Written { // events of before may be late
+	}
 	if late.Load() {
 		t.Errorf("the listener was called after stop had returned")
 	}
