@@ -44,6 +44,10 @@ const (
 	// tokenLimit is above every token of a readable entry: 2^52, the year 2112
 	// in microseconds. What names a token beyond it is no entry.
 	tokenLimit = 1 << 52
+
+	// timeLimit is above every time that a script of ours writes: now and two
+	// lives of maxLife.
+	timeLimit = 1 << 55
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -68,7 +72,7 @@ func appendBody(b []byte, name string, c store.Content) []byte {
 	b = append(b, byte(c.Kind), 0)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(name)))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
-	b = binary.BigEndian.AppendUint64(b, uint64(c.TTL.Microseconds()))
+	b = appendMicros(b, micro(c.TTL))
 	b = binary.BigEndian.AppendUint32(b, costMicros(c.Cost))
 	at := len(b)
 	b = append(b, 0, 0, 0, 0)
@@ -167,7 +171,7 @@ func check(b []byte, name string) error {
 // holds: they stand outside the checksum, since the server writes them.
 func checkTimes(times ...int64) error {
 	for _, t := range times {
-		if t < 0 || t >= tokenLimit {
+		if t < 0 || t >= timeLimit {
 			return errTimes
 		}
 	}
@@ -175,3 +179,5 @@ func checkTimes(times ...int64) error {
 }
 
 func micros(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
+
+func appendMicros(b []byte, n int64) []byte { return binary.BigEndian.AppendUint64(b, uint64(n)) }

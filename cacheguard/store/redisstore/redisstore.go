@@ -77,8 +77,8 @@ func (s *Store) Close() error {
 }
 
 // maxLife bounds what a time span of a caller counts for, so that no sum of
-// them leaves the range of a token.
-const maxLife = 10 * 365 * 24 * time.Hour
+// them leaves the range of a script's numbers.
+const maxLife = 101 * 365 * 24 * time.Hour
 
 // micro writes a duration for a script.
 func micro(d time.Duration) int64 { return min(d, maxLife).Microseconds() }
@@ -218,9 +218,6 @@ func (s *Store) Set(ctx context.Context, w store.Write) error {
 	if err := s.checkContent(w.Content); err != nil {
 		return fault("set", err)
 	}
-	if w.Content.TTL+w.Content.Grace == 0 {
-		return s.invalidate(ctx, "set", w.Key)
-	}
 	begun, birth := "", ""
 	var token store.Token
 	if w.Begun != nil {
@@ -263,11 +260,6 @@ func (s *Store) each(ctx context.Context, op string, sc *script, keys []store.Ke
 	}
 	_, errs := s.invokeAll(ctx, op, invocations)
 	return nilIfNone(errs)
-}
-
-func (s *Store) invalidate(ctx context.Context, op string, key store.Key) error {
-	_, err := s.invoke(ctx, op, invocation{invalidateScript, names(entryName(key)), []any{channelName(key.Space), key.ID}})
-	return err
 }
 
 // Listen implements [store.Leases]. All spaces share one connection, which is

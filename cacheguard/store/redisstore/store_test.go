@@ -10,27 +10,33 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
-	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
 )
 
-// backends are the servers that every verb is tried on.
-func backends(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
-	t.Run("server", func(t *testing.T) { test(t, newClient(t, sharedServer(t).Addr)) })
+// backends are the servers that every verb is tried on. connect makes a client
+// with default options, which is the hard case.
+func backends(t *testing.T, test func(t *testing.T, connect func(testing.TB) redis.UniversalClient)) {
+	t.Run("server", func(t *testing.T) {
+		addr := sharedServer(t).Addr
+		test(t, func(t testing.TB) redis.UniversalClient { return newClient(t, addr) })
+	})
 	t.Run("cluster", func(t *testing.T) {
-		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: sharedCluster(t).Addrs()})
-		t.Cleanup(func() { client.Close() })
-		test(t, client)
+		addrs := sharedCluster(t).Addrs()
+		test(t, func(t testing.TB) redis.UniversalClient {
+			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+			t.Cleanup(func() { client.Close() })
+			return client
+		})
 	})
 	t.Run("embedded", func(t *testing.T) {
 		m := miniredis.RunT(t)
 		m.ClockTTL(true)
-		test(t, newClient(t, m.Addr()))
+		test(t, func(t testing.TB) redis.UniversalClient { return newClient(t, m.Addr()) })
 	})
 }
 
 func TestVerbs(t *testing.T) {
-	backends(t, func(t *testing.T, client redis.UniversalClient) {
-		s := newStore(t, client, patient)
+	backends(t, func(t *testing.T, connect func(testing.TB) redis.UniversalClient) {
+		s := newStore(t, connect(t), patient)
 		key := newKey(t)
 		if e := load(t, s, key); e.Kind != store.None || e.Fault != nil {
 			t.Fatalf("empty: %+v", e)
@@ -94,8 +100,8 @@ func TestVerbs(t *testing.T) {
 }
 
 func TestEventsReachListeners(t *testing.T) {
-	backends(t, func(t *testing.T, client redis.UniversalClient) {
-		s := newStore(t, client, patient)
+	backends(t, func(t *testing.T, connect func(testing.TB) redis.UniversalClient) {
+		s := newStore(t, connect(t), patient)
 		key := newKey(t)
 		events := make(chan store.Event, 100)
 		stop := s.Listen(key.Space, func(e store.Event) { events <- e })
@@ -133,5 +139,3 @@ func TestEventsReachListeners(t *testing.T) {
 		next(store.Expired)
 	})
 }
-
-var _ = redisstore.Options{}

@@ -10,7 +10,7 @@ end
 if not r or r.birth ~= ARGV[1] or r.holder ~= ARGV[2] then
   return { 0, t }
 end
-local length = math.min(tonumber(ARGV[3]), r.keep)
+local length = tonumber(ARGV[3])
 r.ends, r.length = t + length, length
 touch(KEYS[2], r, t)
 redis.call('HSET', KEYS[2], 'until', str(r.ends), 'length', str(length))
