@@ -28,6 +28,7 @@ type flight[V any] struct {
 
 	background bool
 	early      bool        // begun while the entry was fresh
+	missing    bool        // begun because there was nothing to serve
 	alone      bool        // the store is out of reach: load without a lease
 	prev       Entry[V]    // the entry that is to be replaced, if it could be read
 	seen       store.Token // of what was there, readable or not
@@ -123,7 +124,8 @@ func (g *Guard[V]) newFlight(ctx context.Context, sh *shard[V], key string, load
 	return &flight[V]{
 		g: g, sh: sh, key: key, load: load, ctx: ctx,
 		prev: l.entry, seen: l.token, missed: l.upTo, cost: l.cost,
-		alone: l.found == outage,
+		missing: l.found != hit,
+		alone:   l.found == outage,
 	}
 }
 

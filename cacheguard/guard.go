@@ -185,48 +185,72 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 	arrival := sh.arrive()
 	var turnedDown Entry[V]
 	for range maxRounds {
-		l, mine, err := g.look(ctx, sh, key)
-		switch {
-		case err != nil:
-			return turnedDown, err
-		case l.upTo < arrival:
-			continue // its read was sent before this caller came: share the next
-		case l.found == pass:
-			return g.pass(ctx, sh, key, q, &PassError{For: l.entry.Left})
-		case l.found == hit && !q.anew:
-			if use := q.use(l.entry); use != Reload {
-				if use == TakeAndRefresh || mine && g.drawsEarly(l) {
-					g.rebuildInBackground(ctx, sh, key, q, l)
-				}
-				l.entry.Coalesced = !mine
-				return l.entry, l.entry.absent()
-			}
-			turnedDown = l.entry
-		case l.found == outage && !l.untrusted:
-			if e, ok := g.nearKnown(key); ok && q.use(e) != Reload {
-				return e, e.absent()
-			}
-			if g.opts.Outage == FailFast {
-				return turnedDown, l.err
-			}
-		}
-		if !q.loads() {
-			return turnedDown, ErrNotCached
-		}
-		out, mine, err := g.join(ctx, sh, key, q, l)
-		switch {
-		case err != nil:
-			return turnedDown, err
-		case out.isFor(arrival, q.anew):
-			// Nobody is asked about what its own load has brought.
-			if out.err == nil && !(mine && out.led) && q.use(out.entry) == Reload {
-				turnedDown = out.entry
-				continue
-			}
-			return g.answer(ctx, sh, key, q, out, mine, turnedDown)
+		e, err, again := g.round(ctx, sh, key, q, arrival, &turnedDown)
+		if !again {
+			return e, err
 		}
 	}
 	return turnedDown, fmt.Errorf("%w: %d answers in a row were not for this caller", ErrWaitLimit, maxRounds)
+}
+
+// round is one round of get. again: what came was not for this caller.
+func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *question[V], arrival uint64, turnedDown *Entry[V]) (e Entry[V], err error, again bool) {
+	s := new(seeker)
+	l, mine, err := g.lookUnlessMissing(ctx, sh, key, s)
+	if mine && l.found != hit {
+		defer sh.sought(key, s)
+	}
+	switch {
+	case err != nil:
+		return *turnedDown, err, false
+	case l.found == hit && l.upTo < arrival:
+		return e, nil, true // its read was sent before this caller came: share the next
+	case l.found == pass:
+		e, err = g.pass(ctx, sh, key, q, &PassError{For: l.entry.Left})
+		return e, err, false
+	case l.found == hit && !q.anew:
+		if use := q.use(l.entry); use != Reload {
+			if use == TakeAndRefresh || mine && g.drawsEarly(l) {
+				g.rebuildInBackground(ctx, sh, key, q, l)
+			}
+			l.entry.Coalesced = !mine
+			return l.entry, l.entry.absent(), false
+		}
+		*turnedDown = l.entry
+	case l.found == outage && !l.untrusted:
+		if e, ok := g.nearKnown(key); ok && q.use(e) != Reload {
+			return e, e.absent(), false
+		}
+		if g.opts.Outage == FailFast {
+			return *turnedDown, l.err, false
+		}
+	}
+	if !q.loads() {
+		return *turnedDown, ErrNotCached, false
+	}
+	out, mine, err := g.join(ctx, sh, key, q, l)
+	switch {
+	case err != nil:
+		return *turnedDown, err, false
+	case !out.isFor(arrival, q.anew):
+		return e, nil, true
+	case out.err == nil && !(mine && out.led) && q.use(out.entry) == Reload:
+		*turnedDown = out.entry // nobody is asked about what its own load has brought
+		return e, nil, true
+	}
+	e, err = g.answer(ctx, sh, key, q, out, mine, *turnedDown)
+	return e, err, false
+}
+
+// lookUnlessMissing is look, but for a key that a flight of this process has
+// found missing already: the caller can only join that. (What it gets from
+// there has rules of its own, see outcome.upTo, that do not depend on a look.
+// Nor does a miss, whoever it is told: the claim looks again.)
+func (g *Guard[V]) lookUnlessMissing(ctx context.Context, sh *shard[V], key string, s *seeker) (l look[V], mine bool, err error) {
+	if sh.missing(key) {
+		return look[V]{found: miss}, false, nil
+	}
+	return g.look(ctx, sh, key, s)
 }
 
 // answer turns what a flight brought into what a caller gets.

@@ -28,6 +28,7 @@ type shard[V any] struct {
 
 	mu      sync.Mutex
 	flights map[string]*flight[V] // running flights; guarded by mu
+	seekers map[string]*seeker    // callers about to begin one; guarded by mu
 	pauses  map[string]pause      // keys that are left alone for a while; guarded by mu
 
 	_ [64]byte // keeps neighbours' counters off this cache line
@@ -49,6 +50,7 @@ func (s *shard[V]) register(f *flight[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flights[f.key] = f
+	delete(s.seekers, f.key)
 }
 
 func (s *shard[V]) unregister(f *flight[V]) {
@@ -64,6 +66,17 @@ func (s *shard[V]) flight(key string) *flight[V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.flights[key]
+}
+
+// missing tells whether a flight is bringing, or about to bring, a key that had
+// nothing to serve, and nobody has written it since.
+func (s *shard[V]) missing(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.flights[key]; f != nil {
+		return f.missing && !f.overtaken
+	}
+	return s.seekers[key] != nil
 }
 
 // copyNear puts an answer in the near cache, unless something has happened since
@@ -87,6 +100,7 @@ func (s *shard[V]) overtake(g *Guard[V], key string) *flight[V] {
 		g.near.drop(key)
 	}
 	delete(s.pauses, key)
+	delete(s.seekers, key)
 	f := s.flights[key]
 	if f != nil {
 		f.overtaken = true
@@ -104,6 +118,7 @@ func newShards[V any]() *shards[V] {
 	s := &shards[V]{seed: maphash.MakeSeed()}
 	for i := range s.table {
 		s.table[i].flights = make(map[string]*flight[V])
+		s.table[i].seekers = make(map[string]*seeker)
 		s.table[i].pauses = make(map[string]pause)
 	}
 	return s

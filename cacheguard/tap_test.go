@@ -129,3 +129,15 @@ func (t *tap) many(op string, keys []store.Key, call func() []error) (errs []err
 	}
 	return errs
 }
+
+// reset returns how many calls of single keys there were since the last reset,
+// in all and by method.
+func (t *tap) reset() (n int, calls map[string]int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	calls, t.calls = t.calls, make(map[string]int)
+	for _, c := range calls {
+		n += c
+	}
+	return n, calls
+}
