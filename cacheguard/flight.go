@@ -230,6 +230,9 @@ func (f *flight[V]) claim() (store.Verdict, error) {
 			f.g.fault(f.key, err)
 		}
 	}
+	if errors.Is(err, errBreakerOpen) {
+		return v, err // it was not sent
+	}
 	if err != nil || v.Outcome != store.Granted {
 		// The one whose reply was lost may have been granted: nobody must wait
 		// for it (C027, S34). Whatever this flight claims next is not that.
