@@ -45,7 +45,12 @@ func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string) (l look[V
 			return nil, ErrClosed
 		}
 		defer g.tasks.leave()
-		return g.lookNow(sh, key), nil
+		_, spanned := g.tells.begin(ctx, SpanInfo{Span: SpanLookup, Key: key})
+		l := g.lookNow(sh, key)
+		if spanned != nil {
+			spanned(SpanEnd{Err: l.err, State: l.entry.State, Token: l.entry.Token})
+		}
+		return l, nil
 	})
 	select {
 	case r := <-ch:
