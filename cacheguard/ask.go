@@ -73,6 +73,14 @@ type question[V any] struct {
 	ask  Ask[V]
 
 	reload Reloader[V] // once prepared
+
+	how // for the report
+}
+
+// how a question came by its answer.
+type how struct {
+	via    Via
+	waited time.Duration // for flights
 }
 
 // use judges an answer.

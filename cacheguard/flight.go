@@ -56,6 +56,8 @@ type flight[V any] struct {
 	// per key and process however fast writes come (S33). The fence decides.
 	// Guarded by sh.mu.
 	overtaken bool
+
+	under context.Context // what the hooks have made of the load's context; nil: nothing
 }
 
 // outcome is what a flight brought, and for whom.
@@ -67,6 +69,18 @@ type outcome[V any] struct {
 	upTo    uint64 // the last caller that it is for
 	began   uint64 // the last caller that was there before the load began; 0: unknown
 	by      *flight[V]
+}
+
+// spanEnd tells a caller's span how its wait has ended.
+func (o *outcome[V]) spanEnd(mine bool, err error) SpanEnd {
+	if err != nil {
+		return SpanEnd{Err: err}
+	}
+	end := SpanEnd{Err: o.err, State: o.entry.State, Token: o.entry.Token, Coalesced: !mine}
+	if o.led && o.by != nil {
+		end.Load = o.by.under
+	}
+	return end
 }
 
 // everybody is an upTo for what is true whenever it was asked, such as a
@@ -99,13 +113,20 @@ func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *questi
 	}
 	defer done()
 	f := g.newFlight(ctx, sh, key, q.reloader(key), l)
+	since := time.Now()
+	defer func() { q.waited += time.Since(since) }()
+	_, spanned := g.tells.begin(ctx, SpanInfo{Span: SpanWait, Key: key})
 	select {
 	case r := <-f.begin():
-		out := r.Val.(outcome[V])
-		return out, out.by == f, nil
+		out = r.Val.(outcome[V])
+		mine = out.by == f
 	case <-ctx.Done():
-		return out, false, ctx.Err()
+		err = ctx.Err()
 	}
+	if spanned != nil {
+		spanned(out.spanEnd(mine, err))
+	}
+	return out, mine, err
 }
 
 // rebuildInBackground begins a flight that nobody waits for, unless one is
@@ -155,10 +176,14 @@ func (f *flight[V]) run() outcome[V] {
 	// Registered before the claim is sent: no fill can fall between.
 	f.sh.register(f)
 	defer f.sh.unregister(f)
+	var out outcome[V]
 	if f.alone {
-		return f.loadAlone()
+		out = f.loadAlone()
+	} else {
+		out = f.claimOrFollow()
 	}
-	return f.claimOrFollow()
+	f.ended(out)
+	return out
 }
 
 // claimOrFollow goes on until there is an answer, a grant, or no more time.
@@ -169,7 +194,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 		sent := time.Now()
 		v, err := f.claim()
 		if err != nil {
-			f.followed(&w, err)
+			f.followed(&w, false, err)
 			return f.withoutLease()
 		}
 		if v.Outcome != store.Changed {
@@ -177,7 +202,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 		}
 		switch v.Outcome {
 		case store.Granted:
-			f.followed(&w, nil)
+			f.followed(&w, true, nil)
 			return f.lead(v.Grant, sent)
 		case store.Cooling:
 			return f.cool(&w, v)
@@ -189,7 +214,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 			w.begin(f.g.opts.WaitLimit, before, v.Token)
 			again, err := f.await(&w, v.Left)
 			if err != nil {
-				f.followed(&w, err)
+				f.followed(&w, false, err)
 				return outcome[V]{answers: true, err: err, upTo: w.upTo(err)}
 			}
 			if again == claimAgain {
@@ -201,7 +226,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 			}
 		}
 		if out, ok := f.lookAgain(&w); ok {
-			f.followed(&w, out.err)
+			f.followed(&w, false, out.err)
 			return out
 		}
 	}
@@ -285,7 +310,7 @@ func (f *flight[V]) lookAgain(w *wait) (outcome[V], bool) {
 // cool answers with the cooldown that binds the key, and remembers it.
 func (f *flight[V]) cool(w *wait, v store.Verdict) outcome[V] {
 	err := &CooldownError{Left: v.Left, Reason: v.Reason}
-	f.followed(w, err)
+	f.followed(w, false, err)
 	f.sh.rest(f.key, v.Left, err)
 	return failed[V](err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,7 @@ type Loader[V any] func(ctx context.Context, key string) (V, error)
 type Guard[V any] struct {
 	store   store.Store // the breaker, with the user's store behind it
 	breaker *breaker
+	tells   *reporter  // the hooks
 	opts    Options[V] // complete: no zeros left to interpret
 	process string     // this guard's id in lease records
 	epoch   time.Time  // when it was made; see now
@@ -54,6 +56,8 @@ type Guard[V any] struct {
 	tuner    *tuning.Tuner
 	watchdog *watchdog.Watchdog
 	unlisten func()
+	closed   func()    // of Hooks.Opened
+	closing  sync.Once // calls it
 
 	// ctx ends with Close; everything that the guard does on its own account
 	// runs under it.
@@ -88,6 +92,7 @@ func New[V any](s store.Store, opts Options[V]) (*Guard[V], error) {
 		epoch:   time.Now(),
 		shards:  newShards[V](),
 		near:    near,
+		tells:   newReporter(opts.Hooks),
 		outages: semaphore.NewWeighted(int64(opts.OutageLoads)),
 		tuner: tuning.New(tuning.Config{
 			Initial:  opts.Lease.Initial,
@@ -97,7 +102,7 @@ func New[V any](s store.Store, opts Options[V]) (*Guard[V], error) {
 			Headroom: opts.Lease.Headroom,
 		}),
 	}
-	g.breaker = newBreaker(s, g.probeStore, g.toldBreaker)
+	g.breaker = newBreaker(s, g.probeStore, g.tells)
 	g.store = g.breaker
 	g.lived(opts.Lifetime)
 	g.lived(Lifetime{TTL: opts.NegativeTTL})
@@ -105,6 +110,7 @@ func New[V any](s store.Store, opts Options[V]) (*Guard[V], error) {
 	g.ctx, g.end = context.WithCancel(context.Background())
 	g.watchdog = watchdog.New(g.store, watchdog.Hooks{Renewed: g.renewed, Woken: g.woken})
 	g.unlisten = s.Listen(opts.Namespace, g.hear)
+	g.closed = g.tells.opened(opts.Hooks.Opened, GuardInfo{Namespace: opts.Namespace, Settings: opts.settings(), Stats: g.stats})
 	return g, nil
 }
 
@@ -119,6 +125,7 @@ func (g *Guard[V]) Close() error {
 	err := g.tasks.wait(g.opts.LoadLimit)
 	g.watchdog.Close()
 	g.unlisten()
+	g.closing.Do(g.closed)
 	return err
 }
 
@@ -139,19 +146,21 @@ func (g *Guard[V]) Get(ctx context.Context, key string, load Loader[V]) (V, erro
 
 // GetEntry is Get, with the circumstances of the answer.
 func (g *Guard[V]) GetEntry(ctx context.Context, key string, load Loader[V]) (Entry[V], error) {
-	e, err := g.get(ctx, key, &question[V]{load: load})
-	return g.answered(key, e, err)
+	q := question[V]{load: load}
+	e, err := g.get(ctx, key, &q)
+	return g.answered(key, q.how, e, err)
 }
 
 // Refresh loads key anew even if it is fresh, stores the value for the fleet,
 // and returns it. The load begins after the call does; callers of Refresh that
 // come while it runs share the next. Errors are those of Get.
 func (g *Guard[V]) Refresh(ctx context.Context, key string, load Loader[V]) (V, error) {
-	e, err := g.get(ctx, key, &question[V]{load: load, anew: true})
+	q := question[V]{load: load, anew: true}
+	e, err := g.get(ctx, key, &q)
 	if err != nil {
 		e = Entry[V]{State: e.State} // not the value that was to be replaced
 	}
-	e, err = g.answered(key, e, err)
+	e, err = g.answered(key, q.how, e, err)
 	return e.Value, err
 }
 
@@ -162,11 +171,12 @@ func (g *Guard[V]) Refresh(ctx context.Context, key string, load Loader[V]) (V, 
 // caller can still fall back on it; with a *PassError that is its own, the
 // value that its loader returned along with it.
 func (g *Guard[V]) Do(ctx context.Context, key string, ask Ask[V]) (Entry[V], error) {
-	e, err := g.get(ctx, key, &question[V]{ask: ask, asks: true})
+	q := question[V]{ask: ask, asks: true}
+	e, err := g.get(ctx, key, &q)
 	if err != nil && err == ctx.Err() {
 		err = context.Cause(ctx)
 	}
-	return g.answered(key, e, err)
+	return g.answered(key, q.how, e, err)
 }
 
 // get is the read path. The order of its questions is the order of their
@@ -178,6 +188,7 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 	}
 	if g.near != nil && !q.anew {
 		if e, ok := g.near.served(key, g.now()); ok && q.use(e) == Take {
+			q.via = ViaNear
 			return e, e.absent()
 		}
 	}
@@ -213,12 +224,13 @@ func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *quest
 			if use == TakeAndRefresh || mine && g.drawsEarly(l) {
 				g.rebuildInBackground(ctx, sh, key, q, l)
 			}
-			l.entry.Coalesced = !mine
+			l.entry.Coalesced, q.via = !mine, ViaStore
 			return l.entry, l.entry.absent(), false
 		}
 		*turnedDown = l.entry
 	case l.found == outage && !l.untrusted:
 		if e, ok := g.nearKnown(key); ok && q.use(e) != Reload {
+			q.via = ViaNear
 			return e, e.absent(), false
 		}
 		if g.opts.Outage == FailFast {
@@ -238,6 +250,7 @@ func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *quest
 		*turnedDown = out.entry // nobody is asked about what its own load has brought
 		return e, nil, true
 	}
+	q.via = ViaFlight
 	e, err = g.answer(ctx, sh, key, q, out, mine, *turnedDown)
 	return e, err, false
 }

@@ -48,7 +48,11 @@ func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, s *seeker
 		if sh.missing(key) { // found out since this caller asked
 			return &look[V]{found: miss}, nil
 		}
+		_, spanned := g.tells.begin(ctx, SpanInfo{Span: SpanLookup, Key: key})
 		l := g.lookNow(sh, key)
+		if spanned != nil {
+			spanned(SpanEnd{Err: l.err, State: l.entry.State, Token: l.entry.Token})
+		}
 		if l.found != hit && l.found != pass {
 			sh.seek(key, s)
 		}

@@ -124,6 +124,17 @@ func newShards[V any]() *shards[V] {
 	return s
 }
 
+// running counts the flights.
+func (s *shards[V]) running() (n int) {
+	for i := range s.table {
+		sh := &s.table[i]
+		sh.mu.Lock()
+		n += len(sh.flights)
+		sh.mu.Unlock()
+	}
+	return n
+}
+
 func (s *shards[V]) of(key string) *shard[V] {
 	return &s.table[maphash.String(s.seed, key)%shardCount]
 }
