@@ -108,7 +108,9 @@ func New[V any](s store.Store, opts Options[V]) (*Guard[V], error) {
 	g.lived(Lifetime{TTL: opts.NegativeTTL})
 	g.tasks.idle = make(chan struct{})
 	g.ctx, g.end = context.WithCancel(context.Background())
-	g.watchdog = watchdog.New(g.store, watchdog.Hooks{Renewed: g.renewed, Woken: g.woken})
+	// Renewals go past the breaker: nobody waits for them, and while it is open
+	// most leases would lapse although the store is back already.
+	g.watchdog = watchdog.New(s, watchdog.Hooks{Renewed: g.renewed, Woken: g.woken})
 	g.unlisten = s.Listen(opts.Namespace, g.hear)
 	g.closed = g.tells.opened(opts.Hooks.Opened, GuardInfo{Namespace: opts.Namespace, Settings: opts.settings(), Stats: g.stats})
 	return g, nil

@@ -250,6 +250,26 @@ func TestUnreachableStoreIsRetriedUntilTheDeadline(t *testing.T) {
 	})
 }
 
+// A store that refuses at once, as a closed port does, is asked again after a
+// pause, also where the pause is shorter than what renewals may come early.
+func TestRefusedRenewalIsNotRetriedWithoutAPause(t *testing.T) {
+	const length = 100 * time.Millisecond
+	s := &leases{answer: func(_ context.Context, rs []store.Renewal) []error { return all(len(rs), errAway) }}
+	inBubble(t, s, Hooks{}, func(t *testing.T, b *bench) {
+		b.hold("a", func(l *Lease) { l.Grant.Length = length })
+		time.Sleep(2 * length)
+		at := s.instants(b.start)
+		if len(at) < 4 || len(at) > 25 {
+			t.Errorf("%d tries in the last 40 ms of a lease", len(at))
+		}
+		for i := 1; i < len(at); i++ {
+			if pause := at[i] - at[i-1]; pause < minBackoff/2 {
+				t.Errorf("try %d came %v after the one before", i, pause)
+			}
+		}
+	})
+}
+
 func TestStoreThatComesBackInTimeSavesTheLease(t *testing.T) {
 	s := &leases{}
 	inBubble(t, s, Hooks{}, func(t *testing.T, b *bench) {
