@@ -195,19 +195,20 @@ func (e *ear) all(runs []*run) map[string][]store.Event {
 	return heard
 }
 
-// shorten leaves out steps as long as the rest still fails.
+// shorten leaves out steps, first many in a row and then single ones, as long as
+// the rest still fails.
 func (t *trial) shorten(h history, err error) (history, error) {
 	t.Helper()
-	for range len(h.steps) {
+	for size := len(h.steps) / 2; size > 0; {
 		var shorter []history
-		for i := range h.steps {
-			shorter = append(shorter, history{h.seed, slices.Delete(slices.Clone(h.steps), i, i+1)})
+		for i := 0; i+size <= len(h.steps); i += size {
+			shorter = append(shorter, history{h.seed, slices.Delete(slices.Clone(h.steps), i, i+size)})
 		}
-		next, _, nextErr := t.first(shorter)
-		if nextErr == nil {
-			break
+		if next, _, nextErr := t.first(shorter); nextErr != nil {
+			h, err = next, nextErr
+		} else {
+			size /= 2
 		}
-		h, err = next, nextErr
 	}
 	return h, err
 }
