@@ -265,7 +265,11 @@ func (r *run) tick() time.Time { return r.start.Add(time.Duration(r.ticks) * r.u
 
 func (r *run) now() int { return r.ticks * thirds }
 
-func (r *run) length(n int) time.Duration { return time.Duration(n) * r.unit / thirds }
+// length is a number of thirds of a tick, in whole milliseconds: a store may
+// count in those.
+func (r *run) length(n int) time.Duration {
+	return (time.Duration(n) * r.unit / thirds).Round(time.Millisecond)
+}
 
 // call makes the call of a step on the store and on the model.
 func (r *run) call(s step) error {
