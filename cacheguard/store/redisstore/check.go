@@ -39,7 +39,7 @@ func (s *Store) Check(ctx context.Context, spaces ...string) error {
 	for _, space := range spaces {
 		denied, err := s.checkSpace(ctx, space)
 		if err != nil {
-			return s.fault("check", "", err)
+			return fault("check", err)
 		}
 		missing = append(missing, denied...)
 	}
