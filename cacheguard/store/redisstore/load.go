@@ -37,8 +37,7 @@ func (s *Store) Load(ctx context.Context, key store.Key) (store.Entry, error) {
 		return store.Entry{}, s.fault("load", name, err)
 	}
 	if server > 0 {
-		s.clock.learn(name, server, began)
-		clock = &sample{server: server, sent: began}
+		clock = s.clock.learn(name, server, began)
 	}
 	now := time.Now()
 	if now.Sub(clock.sent) > sampleWanted {
