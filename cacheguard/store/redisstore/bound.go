@@ -49,15 +49,21 @@ func newRunner(timeout time.Duration, maxCalls int, here bool) *runner {
 // bounded returns a client over the same connections that keeps the bound by
 // itself, if there is such a thing, and client itself otherwise.
 //
-// A *redis.Client can be copied with other timeouts. The copy has options of
-// its own, in which we let it look at deadlines; they end the wait for a
-// connection, the handshake, the write and the read. Should a later go-redis
-// not look at them, the copy's timeouts still bound the write and the read. The
-// copy has the hooks that client had when it was made.
+// A client that looks at deadlines (ContextTimeoutEnabled) is bounded by our
+// context: its end ends the wait for a connection and for a dial, which runs in
+// the background; its deadline ends the handshake, the write and the read.
+//
+// Any other *redis.Client can be copied with other timeouts. The copy has
+// options of its own, in which we let it look at deadlines. (Should a later
+// go-redis not look at them there, the copy's timeouts still bound the write
+// and the read.) go-redis makes such copies without the hooks of the client.
+//
+// A *redis.ClusterClient is not known to keep any bound: it asks for the
+// command table (COMMAND) now and then, under a context of its own.
 func bounded(client redis.UniversalClient, timeout time.Duration) (_ redis.UniversalClient, ok bool) {
 	single, ok := client.(*redis.Client)
-	if !ok {
-		return client, false
+	if !ok || single.Options().ContextTimeoutEnabled {
+		return client, ok
 	}
 	single = single.WithTimeout(timeout)
 	single.Options().ContextTimeoutEnabled = true
@@ -130,12 +136,7 @@ func (r *runner) runHere(c *call) error {
 	err := protect(c)
 	if c.alarm.Stop() {
 		c.recycle()
-		return err
-	}
-	// The alarm has rung, or is about to: c is not used again.
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return errTimeout
-	}
+	} // else it has rung, or is about to: c is not used again
 	return err
 }
 
@@ -236,29 +237,26 @@ type canceledError struct{ cause error }
 func (e *canceledError) Error() string { return "the caller has gone: " + e.cause.Error() }
 func (e *canceledError) Unwrap() error { return e.cause }
 
-// callContext is what a command runs under: the caller's values, and an end
-// when the caller has gone for whatever reason. It has a deadline for clients
-// that look at it.
+// callContext is what a command runs under: the caller's values, the bound as
+// its deadline, and an end when the caller has gone. The caller's own deadline
+// is not passed on: who leaves early must not cost a connection, whose reply
+// may come in time.
 type callContext struct {
 	parent   context.Context
 	deadline time.Time
 	gone     chan struct{}
 }
 
-func (c *callContext) Deadline() (time.Time, bool) {
-	if d, ok := c.parent.Deadline(); ok && d.Before(c.deadline) {
-		return d, true
-	}
-	return c.deadline, true
-}
+func (c *callContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 func (c *callContext) Done() <-chan struct{} { return c.gone }
 func (c *callContext) Value(key any) any     { return c.parent.Value(key) }
 
+// Err is the deadline's also when the caller has left: then nobody reads it.
 func (c *callContext) Err() error {
 	select {
 	case <-c.gone:
-		return context.Canceled
+		return context.DeadlineExceeded
 	default:
 		return nil
 	}

@@ -9,10 +9,6 @@ const (
 	sampleWanted = 5 * time.Second  // an older sample: the next read brings a new one
 	sampleUsable = 30 * time.Second // an older sample judges nothing
 
-	// slowSample: a sample whose round trip took longer does not replace one
-	// that is still wanted; it would make everything look older by that much.
-	slowSample = 10 * time.Millisecond
-
 	// clockTolerance is how far ahead of the server's clock an entry may have
 	// been asked for, before the clock must have stepped back.
 	clockTolerance = time.Second
@@ -54,18 +50,21 @@ func (c *clock) of(entry string) *atomic.Pointer[sample] {
 	return &c.slots[slotOf(entry)]
 }
 
-// learn takes the server's time from a reply to what was sent at sent.
-func (c *clock) learn(entry string, server int64, sent time.Time) {
-	p := c.of(entry)
-	old := p.Load()
-	now := time.Now()
-	if old != nil && now.Sub(sent) > slowSample && now.Sub(old.sent) < sampleWanted {
-		return
+// learn takes the server's time from a reply to what was sent at sent, and
+// returns the sample to go by. The server's clock now stands between server and
+// a round trip later. An earlier sample that agrees was brought by a faster
+// reply and is the better one, until it is old; one that does not agree is from
+// before the server's clock has stepped.
+func (c *clock) learn(entry string, server int64, sent time.Time) *sample {
+	p, now := c.of(entry), time.Now()
+	latest := &sample{server: server, sent: sent}
+	if old := p.Load(); old != nil && now.Sub(old.sent) < sampleWanted {
+		if at := old.at(now); at >= server && at <= latest.at(now) {
+			return old
+		}
 	}
-	if old != nil && sent.Before(old.sent) {
-		return
-	}
-	p.Store(&sample{server: server, sent: sent})
+	p.Store(latest)
+	return latest
 }
 
 // forget drops what is known of the server behind entry: after a fault another

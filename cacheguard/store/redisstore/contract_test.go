@@ -20,6 +20,7 @@ import (
 func TestContract(t *testing.T) {
 	backends(t, func(t *testing.T, connect func(testing.TB) redis.UniversalClient) {
 		storetest.Run(t, func(t *testing.T) storetest.Harness {
+			t.Parallel()
 			return &harness{
 				t: t, space: newKey(t).Space, client: connect(t),
 				store: newStore(t, connect(t), patient), peer: newStore(t, connect(t), patient),

@@ -1,6 +1,10 @@
 package redisstore
 
-import "github.com/cacheguard-go/cacheguard/cacheguard/store"
+import (
+	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+)
 
 // The names and bytes in Redis, for tests that look behind the store or plant
 // something under it.
@@ -8,6 +12,8 @@ var (
 	EntryName   = entryName
 	ChannelName = channelName
 	EscapePart  = escape
+	TokenOf     = tokenOf
+	Prelude     = prelude
 )
 
 // LeaseName is the name of a key's record.
@@ -30,4 +36,10 @@ func ShiftEntry(b []byte, d int64) {
 	for _, at := range []int{atAsked, atFresh, atGone} {
 		copy(b[at:], appendMicros(nil, micros(b[at:])+d))
 	}
+}
+
+// AgeClock makes the sample of a single server's clock older by d.
+func (s *Store) AgeClock(d time.Duration) {
+	old := s.clock.one.Load()
+	s.clock.one.Store(&sample{server: old.server - d.Microseconds(), sent: old.sent.Add(-d)})
 }

@@ -57,7 +57,10 @@ var replyClasses = map[string]store.Class{
 func classify(err error) store.Class {
 	var reply redis.Error
 	var network net.Error
+	var gone *canceledError
 	switch {
+	case errors.As(err, &gone):
+		return store.ClassCanceled
 	case errors.Is(err, errTimeout):
 		return store.ClassTimeout
 	case errors.Is(err, errTooMany), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):

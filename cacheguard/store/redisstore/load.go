@@ -29,8 +29,7 @@ func (s *Store) Load(ctx context.Context, key store.Key) (store.Entry, error) {
 	loads.Put(l)
 
 	if server > 0 {
-		s.clock.learn(name, server, began)
-		clock = &sample{server: server, sent: began}
+		clock = s.clock.learn(name, server, began)
 	}
 	return s.entryOf(name, body, err, clock, time.Now())
 }

@@ -40,8 +40,7 @@ func (s *Store) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, 
 	var told *sample // the single server's answer serves all
 	for n := range reads {
 		if r := &reads[n]; r.server > 0 {
-			s.clock.learn(r.name, r.server, began)
-			r.clock = &sample{server: r.server, sent: began}
+			r.clock = s.clock.learn(r.name, r.server, began)
 			told = r.clock
 		}
 	}

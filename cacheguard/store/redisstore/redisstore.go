@@ -49,6 +49,12 @@ var _ store.Store = (*Store)(nil)
 // closes it. It sends nothing. A client that cannot keep the contract (nil, a
 // Ring, one that reads from replicas or from a cache of its own) and an option
 // out of range are errors.
+//
+// A client with the option ContextTimeoutEnabled is the best choice. On a
+// *redis.Client without it the store works on a copy that shares its
+// connections and does look at deadlines, but that go-redis makes without the
+// client's hooks (tracing). On other clients each call costs two switches of
+// goroutines more.
 func New(client redis.UniversalClient, opts Options) (*Store, error) {
 	several, err := refuse(client)
 	if err != nil {

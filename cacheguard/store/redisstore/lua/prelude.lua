@@ -11,7 +11,7 @@
 -- script that must be able to end something (invalidate, expire, release,
 -- renew) therefore begins with a write that cannot grow it.
 
--- The same numbers stand in entry.go; TestLuaAndGoAgree compares them.
+-- The same numbers stand in entry.go; TestLuaAndGoReadTheSameToken compares them.
 local MAGIC = '\199g'
 local VERSION = 1
 local HEAD = 36 -- what the server writes; the kind follows
@@ -129,12 +129,11 @@ local function cooling_left(r, t)
 end
 
 -- touch makes the record live for its keep past the later of now, the end of
--- its lease and the end of its cooldown. It never shortens its life.
+-- its lease and the end of its cooldown. It never shortens its life. It always
+-- writes, and cannot grow memory (see above).
 local function touch(key, r, t)
   local life = math.ceil((math.max(lease_left(r, t), cooling_left(r, t)) + r.keep) / 1000)
-  if redis.call('PTTL', key) < life then
-    redis.call('PEXPIRE', key, str(life))
-  end
+  redis.call('PEXPIRE', key, str(math.max(life, redis.call('PTTL', key))))
 end
 
 -- next_token is above every token that the record and the entry know of, and
