@@ -167,7 +167,7 @@ func (l *Locker) enter() error {
 	return nil
 }
 
-// track remembers what Close has to end, forget that it has ended.
+// track remembers what Close has to end; forget, that it has ended.
 func (l *Locker) track(h *Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,17 +176,18 @@ func (l *Locker) track(h *Lease) {
 
 func (l *Locker) forget(h *Lease) {
 	l.mu.Lock()
+	_, known := l.held[h]
 	delete(l.held, h)
 	l.mu.Unlock()
-	if h.line != nil {
+	if known && h.line != nil {
 		l.lines.released(h.line)
 	}
 }
 
 // Close ends the locker: who waits gets ErrClosed, the contexts of leases that
 // are held end with a cause that is both store.ErrLost and ErrClosed, and the
-// leases are released. It waits until nothing of the locker runs, within about
-// two seconds plus the store's own bound. It may be called twice.
+// leases are released. It waits until nothing of the locker runs, within a few
+// seconds even if the store does not answer. It may be called twice.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true

@@ -30,9 +30,10 @@ type line struct {
 	wake chan struct{} // holds one: something happened to the name since the last claim
 
 	// All of these are protected by lines.mu.
-	users    int // in line, or holding
-	run      int // grants in a row without giving way
-	wanted   bool
+	users    int              // in line, or holding
+	holding  int              // of those; more than one only where leases were lost
+	run      int              // grants in a row without giving way
+	wanted   bool             // a message said that the name's lease was waited for
 	released time.Time        // when this process last held it
 	holder   *store.HeldError // who was last seen to hold it, for how long
 	seen     time.Time        // then
@@ -74,6 +75,7 @@ func (ls *lines) released(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln.users--
+	ln.holding--
 	ln.released = time.Now()
 }
 
@@ -118,10 +120,13 @@ func (ln *line) nudge() {
 	}
 }
 
-// taken notes that another process holds the name, as v says.
+// taken notes who holds the name, as v says.
 func (ls *lines) taken(ln *line, v store.Verdict) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if ln.holding == 0 { // another process
+		ln.run = 0
+	}
 	ln.holder, ln.seen = &store.HeldError{Holder: v.Holder, Left: v.Left}, time.Now()
 }
 
@@ -129,6 +134,7 @@ func (ls *lines) taken(ln *line, v store.Verdict) {
 func (ls *lines) granted(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	ln.holding++
 	ln.run++
 	ln.holder = nil
 }
@@ -137,17 +143,17 @@ func (ls *lines) granted(ln *line) {
 func (ls *lines) courtesy(ln *line) time.Duration {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	free := time.Since(ln.released) // the others could have had it all that time
-	if free >= giveWay || ln.run >= maxRun {
-		ln.run = 0
-	} else {
+	if ln.holding > 0 {
+		return 0 // nothing to give way with
+	}
+	if free := time.Since(ln.released); free >= giveWay {
+		ln.run = 0 // the others could have had it all that time
+	}
+	if ln.run < maxRun || !ln.wanted && !ls.deaf {
 		return 0
 	}
-	if !ln.wanted && !ls.deaf {
-		return 0
-	}
-	ln.wanted = false
-	return max(0, giveWay-free)
+	ln.run, ln.wanted = 0, false
+	return giveWay
 }
 
 // lastSeen returns who holds the name, as far as is known, or nil.
