@@ -81,8 +81,8 @@ func New(s store.Leases, opts Options) *Locker {
 
 // Acquire waits until the lease on name is this caller's, as long as ctx lasts.
 // Who waits in one process is served in order of arrival; among processes there
-// is no order, but one that has had a name eight times in a row lets the others
-// go first.
+// is no order, but one that has had a name several times lets the others go
+// first.
 //
 // If ctx ends first, the error is the context's, and also a *[store.HeldError]
 // that says who holds the lease and for how long, if that is known. If the store

@@ -11,12 +11,17 @@ import (
 )
 
 const (
-	// A locker that was granted a name maxRun times in a row, with others
-	// waiting for it, pauses for giveWay before it asks again. Without this, a
-	// process that releases and acquires in a loop, or that is nearer to the
-	// store, would always be back before the others have heard of the release.
-	maxRun  = 8
-	giveWay = 30 * time.Millisecond
+	// A process that was granted a name share times has had its share: as long
+	// as others want it too, it leaves each release to them for giveWay before
+	// it asks. Without this, one that releases and acquires in a loop, or those
+	// that are nearer to the store than the rest, would always be back before
+	// the others have heard of the release. Who then went away empty patience
+	// times has a new share: those who have had theirs race for a release, and
+	// the one that is far from the store would lose each race. Counts and not
+	// times: holds may last milliseconds or hours.
+	share    = 8
+	patience = 8 * share
+	giveWay  = 15 * time.Millisecond
 
 	// recent is how long a name is remembered after it was last used.
 	recent = time.Second
@@ -32,9 +37,12 @@ type line struct {
 	// All of these are protected by lines.mu.
 	users    int              // in line, or holding
 	holding  int              // of those; more than one only where leases were lost
-	run      int              // grants in a row without giving way
+	mine     int              // grants to this process of its present share
+	alone    int              // grants to it since another process was seen to hold the name
+	others   int              // grants to others that were seen since the last to it
 	wanted   bool             // a message said that the name's lease was waited for
-	released time.Time        // when this process last held it
+	released time.Time        // the last time
+	token    store.Token      // of the lease of another that was last seen
 	holder   *store.HeldError // who was last seen to hold it, for how long
 	seen     time.Time        // then
 }
@@ -124,8 +132,11 @@ func (ln *line) nudge() {
 func (ls *lines) taken(ln *line, v store.Verdict) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ln.holding == 0 { // another process
-		ln.run = 0
+	if ln.holding == 0 && v.Token != ln.token {
+		ln.token, ln.alone = v.Token, 0
+		if ln.others++; ln.others >= patience {
+			ln.mine = 0
+		}
 	}
 	ln.holder, ln.seen = &store.HeldError{Holder: v.Holder, Left: v.Left}, time.Now()
 }
@@ -134,8 +145,13 @@ func (ls *lines) taken(ln *line, v store.Verdict) {
 func (ls *lines) granted(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if ln.mine >= share && ln.alone >= share {
+		ln.mine, ln.wanted = 0, false // nobody else wanted it
+	}
+	ln.mine++
+	ln.alone++
+	ln.others = 0
 	ln.holding++
-	ln.run++
 	ln.holder = nil
 }
 
@@ -146,13 +162,9 @@ func (ls *lines) courtesy(ln *line) time.Duration {
 	if ln.holding > 0 {
 		return 0 // nothing to give way with
 	}
-	if free := time.Since(ln.released); free >= giveWay {
-		ln.run = 0 // the others could have had it all that time
-	}
-	if ln.run < maxRun || !ln.wanted && !ls.deaf {
+	if ln.mine < share || !ln.wanted && !ls.deaf {
 		return 0
 	}
-	ln.run, ln.wanted = 0, false
 	return giveWay
 }
 
