@@ -24,7 +24,6 @@ package lease
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"strconv"
 	"sync"
@@ -69,7 +68,7 @@ func New(s store.Leases, opts Options) *Locker {
 		leases:  s,
 		opts:    opts,
 		invalid: invalid,
-		process: opts.Owner + "-" + rand.Text()[:8],
+		process: opts.process(),
 		dog:     watchdog.New(s, watchdog.Hooks{}),
 		closing: closing,
 		close:   closeNow,
