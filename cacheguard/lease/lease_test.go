@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -440,6 +441,32 @@ func TestCloseIsBoundedWithoutAStore(t *testing.T) {
 		line.mu.Unlock()
 		l.Close()
 		w.between(0, 2*releaseLimit, "Close returned")
+	})
+}
+
+func TestManyLeasesNeedNoGoroutineEach(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l, _ := w.locker(Options{Length: 3 * time.Second})
+		ctx, cancel := context.WithCancel(w.Context()) // a context that can end, as those of requests
+		defer cancel()
+		before := runtime.NumGoroutine()
+		var held []*Lease
+		for i := range 10_000 {
+			h, err := l.Acquire(ctx, strconv.Itoa(i))
+			if err != nil {
+				w.Fatal(err)
+			}
+			held = append(held, h)
+		}
+		time.Sleep(time.Minute)
+		if grown := runtime.NumGoroutine() - before; grown > 10 {
+			w.Errorf("%d goroutines more for %d leases", grown, len(held))
+		}
+		for _, h := range held {
+			if err := h.Release(ctx); err != nil {
+				w.Fatal(err)
+			}
+		}
 	})
 }
 

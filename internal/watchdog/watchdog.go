@@ -34,9 +34,11 @@ const (
 	// one, but never more than a sixteenth of its length.
 	gather = 10 * time.Millisecond
 
-	// An attempt may take half of what is left of the shortest lease in its
-	// call, so that another can follow it, within these bounds. The store's own
-	// bound holds besides.
+	// The first attempt may take half of what is left of the shortest lease in
+	// its call, so that another can follow it; a later one may take all that is
+	// left, since ever shorter attempts would be ever more hopeless where the
+	// store is slow and each needs a new connection. Within these bounds; the
+	// store's own holds besides.
 	minAttempt = 20 * time.Millisecond
 	maxAttempt = time.Second
 
@@ -274,7 +276,10 @@ func (w *Watchdog) prepare(batch []*Held) (live []*Held, renewals []store.Renewa
 		}
 		live = append(live, h)
 		renewals = append(renewals, store.Renewal{Grant: h.lease.Grant, Length: h.ask(wanted[i], sent)})
-		bound = min(bound, max(minAttempt, left/2))
+		if h.failures == 0 {
+			left /= 2
+		}
+		bound = min(bound, max(minAttempt, left))
 	}
 	return live, renewals, sent, bound
 }

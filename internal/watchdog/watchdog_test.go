@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strconv"
@@ -13,8 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"go.uber.org/goleak"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+	"github.com/cacheguard-go/cacheguard/internal/tuning"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -153,6 +156,37 @@ func TestLeaseDroppedBeforeItIsDueIsNeverRenewed(t *testing.T) {
 			t.Errorf("renewed at %v", at)
 		}
 		b.told.want(t)
+	})
+}
+
+func TestSteadyLoadUnderATunedLeaseIsNeverRenewed(t *testing.T) {
+	inBubble(t, &leases{}, Hooks{}, func(t *testing.T, b *bench) {
+		cfg, err := tuning.Config{Min: time.Millisecond}.Resolve(30 * time.Second) // no floor to hide behind
+		if err != nil {
+			t.Fatal(err)
+		}
+		tuner, rnd := tuning.New(cfg), rand.New(rand.NewPCG(1, 2))
+		rebuild := func(load time.Duration) {
+			h := b.hold("a", func(l *Lease) { l.Grant.Length = tuner.Length(0) })
+			time.Sleep(load)
+			h.Drop()
+			tuner.Observe(load, 0)
+		}
+		for range 1000 {
+			rebuild(time.Duration(30+rnd.IntN(20)) * time.Millisecond)
+		}
+		if at := b.store.instants(b.start); at != nil {
+			t.Errorf("renewed at %v", at)
+		}
+		// The first load after a step up does outlive its lease's 0.6: there the
+		// watchdog does its work, and no other than a few times.
+		for range 100 {
+			rebuild(400*time.Millisecond + time.Duration(rnd.IntN(50))*time.Millisecond)
+		}
+		b.told.want(t)
+		if n := len(b.store.seen()); n == 0 || n > 40 {
+			t.Errorf("%d renewals after a step up", n)
+		}
 	})
 }
 
