@@ -55,8 +55,8 @@ type Hooks struct {
 	// store.ErrLost or a fault; and the length that was asked for.
 	Renewed func(g store.Grant, length time.Duration, err error)
 
-	// Woken is told, each time that the timer fires, how much later than due
-	// that was. On a machine with processor time to spare it is about a
+	// Woken is told, each time that something was due, how late the watchdog
+	// came to it. On a machine with processor time to spare it is about a
 	// millisecond. As it nears 0.4 of the leases' length, they lapse.
 	Woken func(late time.Duration)
 }
@@ -165,9 +165,10 @@ func (w *Watchdog) run() {
 			return
 		case <-w.kicked:
 		case <-timer.C:
-			if w.hooks.Woken != nil {
-				w.hooks.Woken(max(0, time.Since(next)))
-			}
+		}
+		// Whichever it was: where both were ready, the timer may not be the one.
+		if late := time.Since(next); w.hooks.Woken != nil && !next.IsZero() && late >= 0 {
+			w.hooks.Woken(late)
 		}
 	}
 }
