@@ -45,7 +45,7 @@ func (l *Locker) hold(base context.Context, g store.Grant, sent time.Time, ln *l
 		// measure the same time differ a little.
 		Margin: g.Length / 10,
 	}, func(r watchdog.Reason) {
-		cancel(lost(r, l.opts))
+		cancel(l.lost(r))
 		if r != watchdog.Closed { // Close still has to release it
 			l.forget(h)
 		}

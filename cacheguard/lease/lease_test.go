@@ -151,8 +151,8 @@ func TestContextEndsBeforeTheLeaseCanLapse(t *testing.T) {
 		line.cut()
 		<-h.Context().Done()
 		w.at(9*time.Second, "context ended")
-		if cause := context.Cause(h.Context()); !errors.Is(cause, store.ErrLost) {
-			w.Errorf("cause is %v, want ErrLost", cause)
+		if cause := context.Cause(h.Context()); !errors.Is(cause, store.ErrLost) || !errors.Is(cause, errAway) {
+			w.Errorf("cause is %v, want ErrLost and the store's fault", cause)
 		}
 		w.taken("job") // the store still has it: nobody was let in before us out
 		line.mend()

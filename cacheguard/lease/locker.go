@@ -45,6 +45,7 @@ type Locker struct {
 	process  string // id of this process for the store
 	attempts atomic.Uint64
 	dog      *watchdog.Watchdog
+	fault    atomic.Pointer[error] // of the last renewal; nil: it was answered
 	lines    lines
 
 	listen     sync.Once
@@ -69,11 +70,11 @@ func New(s store.Leases, opts Options) *Locker {
 		opts:    opts,
 		invalid: invalid,
 		process: opts.process(),
-		dog:     watchdog.New(s, watchdog.Hooks{}),
 		closing: closing,
 		close:   closeNow,
 		held:    make(map[*Lease]struct{}),
 	}
+	l.dog = watchdog.New(s, watchdog.Hooks{Renewed: l.renewed})
 	l.lines.init()
 	return l
 }
