@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// promise is what mode guard must keep in a scenario, by the name that
+// DESIGN.md gives it where it has one.
+type promise struct {
+	name string // key in the JSON
+	text string // for a reader who knows nothing
+	// judge looks at all rounds.
+	judge func(t tally) verdict
+}
+
+// verdict says whether a promise was kept.
+type verdict struct {
+	Kept   bool
+	Judged bool   // false: there was too little to tell
+	Why    string // what was seen
+}
+
+func kept(ok bool, format string, args ...any) verdict {
+	return verdict{Kept: ok, Judged: true, Why: fmt.Sprintf(format, args...)}
+}
+
+var oneLoad = promise{
+	name: "P1", text: "the origin is asked once in each storm, whatever the number of processes and callers",
+	judge: func(t tally) verdict {
+		once := 0
+		for _, r := range t.rounds {
+			if r.loads == 1 {
+				once++
+			}
+		}
+		return kept(once == len(t.rounds), "one load in %d of %d storms", once, len(t.rounds))
+	},
+}
+
+var noOldValue = promise{
+	name: "P2", text: "a read that starts after a write was answered sees it, in every process",
+	judge: func(t tally) verdict {
+		var stale, reads int64
+		for _, r := range t.rounds {
+			stale += r.stale
+			reads += int64(len(r.answers))
+		}
+		return kept(stale == 0, "%d of %d reads saw an old value", stale, reads)
+	},
+}
+
+var rightAnswers = promise{
+	name: "answers", text: "each caller gets the product that it asked for, in a version that exists, and no error",
+	judge: func(t tally) verdict {
+		var errors, wrong, stale, all int64
+		for _, r := range t.rounds {
+			errors += r.errors
+			wrong += r.wrong
+			stale += r.stale
+			all += int64(len(r.answers))
+		}
+		return kept(errors+wrong+stale == 0 && all > 0, "%d answers: %d errors, %d wrong, %d too old", all, errors, wrong, stale)
+	},
+}
+
+var nobodyWaits = promise{
+	name: "no-wait", text: "while a stale value is there, no caller waits for the load",
+	judge: func(t tally) verdict {
+		var waited int64
+		for _, r := range t.rounds {
+			waited += r.waited
+		}
+		return kept(waited == 0, "%d callers waited", waited)
+	},
+}
+
+// maxCommands is how many commands a process may send in a storm: look, claim,
+// and fill or look again.
+const maxCommands = 3
+
+var fewCommands = promise{
+	name: "commands", text: fmt.Sprintf("no process sends more than %d commands to Redis in a storm", maxCommands),
+	judge: func(t tally) verdict {
+		var most int64
+		for _, r := range t.rounds {
+			if len(r.commands) == 0 {
+				return verdict{Why: "not counted"}
+			}
+			most = max(most, slices.Max(r.commands))
+		}
+		return kept(most <= maxCommands, "at most %d", most)
+	},
+}
+
+// overFloor is how many milliseconds the slowest callers may be behind the
+// floor.
+const overFloor = 1.5
+
+var nearFloor = promise{
+	name: "floor", text: fmt.Sprintf("the slowest 1%% of callers are at most %.1f ms slower than the floor: the same callers, without a cache, at a handler that sleeps as long", overFloor),
+	judge: func(t tally) verdict {
+		over := t.overFloor()
+		return judgeOver(over, overFloor)
+	},
+}
+
+// judgeOver calls a limit broken when the differences show it, not when noise
+// may have: under a sign test of the hypothesis that their median is within the
+// limit, at 5 %. Single rounds vary by more than the limit on a busy machine,
+// in both directions, and their median says which way the truth lies; with
+// fewer than five rounds nothing can be told.
+func judgeOver(differences []float64, limit float64) verdict {
+	if len(differences) < minRounds {
+		return verdict{Why: fmt.Sprintf("at least %d rounds are needed", minRounds)}
+	}
+	above := 0
+	for _, d := range differences {
+		if d > limit {
+			above++
+		}
+	}
+	ok := binomialTail(len(differences), above) > 0.05
+	return kept(ok, "median %+.1f ms, more than %.1f ms in %d of %d rounds", median(differences), limit, above, len(differences))
+}
+
+// minRounds is the least with which the sign test can fail: 2^-5 < 5 %.
+const minRounds = 5
+
+// binomialTail is the chance of k or more heads in n throws of a coin.
+func binomialTail(n, k int) float64 {
+	// chance is C(n, i) / 2^n, from i = 0 on.
+	chance, tail := 1.0, 0.0
+	for range n {
+		chance /= 2
+	}
+	for i := 0; i <= n; i++ {
+		if i >= k {
+			tail += chance
+		}
+		chance *= float64(n-i) / float64(i+1)
+	}
+	return tail
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return (sorted[n/2-1] + sorted[n/2]) / 2
+}
