@@ -105,14 +105,15 @@ func (c *caller) dial(ctx context.Context) error {
 	return nil
 }
 
-// request returns the bytes that ask for path.
-func (c *caller) request(method, path string) []byte {
-	return fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: %s\r\n\r\n", method, path, c.replica.addr)
+// requestAt returns the bytes that ask for path at an instant.
+func (c *caller) requestAt(path string, at time.Time) []byte {
+	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\nLoadtest-At: %d\r\n\r\n", path, c.replica.addr, at.UnixNano())
 }
 
-// get asks for path and waits for the answer.
+// get asks for path now and waits for the answer.
 func (c *caller) get(ctx context.Context, path string) answer {
-	a := c.roundTrip(ctx, c.request(http.MethodGet, path), time.Now())
+	request := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, c.replica.addr)
+	a := c.roundTrip(ctx, request, time.Now())
 	a.decode()
 	return a
 }
@@ -162,4 +163,6 @@ const callLimit = 90 * time.Second
 
 func productPath(key string) string { return "/products/" + url.PathEscape(key) }
 
-func floorPath(sleep time.Duration) string { return "/floor/floor?sleep=" + sleep.String() }
+func floorPath(key string, sleep time.Duration) string {
+	return "/floor/" + url.PathEscape(key) + "?sleep=" + sleep.String()
+}

@@ -11,8 +11,7 @@ var cold = scenario{
 	round: func(ctx context.Context, sh *show, n int) (round, error) {
 		key := sh.key(n)
 		sh.origin.create(key)
-		r, err := sh.measured(ctx, n, productPath(key), sh.opts.load)
-		r.key = key
+		r, err := sh.measured(ctx, n, sh.opts.load)
 		r.judge(1, 1)
 		return r, err
 	},

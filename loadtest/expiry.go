@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 )
@@ -20,7 +19,7 @@ var expiry = scenario{
 		return max(2*time.Second, 20*load), time.Hour
 	},
 	prepare: func(ctx context.Context, sh *show) error {
-		if err := sh.warmAll(ctx); err != nil {
+		if err := sh.warm(ctx, "", sh.opts.rounds); err != nil {
 			return err
 		}
 		ttl, _ := sh.scenario.lifetime(sh.opts.load)
@@ -31,8 +30,7 @@ var expiry = scenario{
 		key := sh.key(n)
 		sh.origin.forgetLoads(key)
 		newest := sh.origin.write(key)
-		r, err := sh.measured(ctx, n, productPath(key), 0)
-		r.key = key
+		r, err := sh.measured(ctx, n, 0)
 		r.judge(newest-1, newest)
 		for _, a := range r.answers {
 			if a.state == "rebuilt" || a.state == "followed" {
@@ -44,20 +42,20 @@ var expiry = scenario{
 	promises: []promise{oneLoad, nobodyWaits, rightAnswers, nearFloor, fewCommands},
 }
 
-// warmAll puts the keys of all rounds into the cache, a few at a time, each
-// through one process.
-func (sh *show) warmAll(ctx context.Context) error {
-	errs := make([]error, sh.opts.rounds)
+// warm makes n products, under the rounds' keys with a prefix, and puts them
+// into the cache: each through one process, and each process one at a time.
+func (sh *show) warm(ctx context.Context, prefix string, n int) error {
+	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i, replica := range sh.fleet.replicas {
 		wg.Go(func() {
-			for n := i; n < sh.opts.rounds; n += len(sh.fleet.replicas) {
-				sh.origin.create(sh.key(n))
-				a := sh.firstCallerOf(replica).get(ctx, productPath(sh.key(n)))
-				errs[n] = a.problem(sh.key(n))
+			for i := i; i < n; i += len(sh.fleet.replicas) {
+				key := prefix + sh.key(i)
+				sh.origin.create(key)
+				errs[i] = sh.firstCallerOf(replica).get(ctx, productPath(key)).problem(key)
 			}
 		})
 	}
 	wg.Wait()
-	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
+	return errors.Join(errs...)
 }

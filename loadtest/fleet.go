@@ -41,7 +41,7 @@ type fleetArgs struct {
 func (a fleetArgs) flags() []string {
 	return []string{
 		"-addr", "127.0.0.1:0", "-redis", a.redis, "-origin", a.origin, "-mode", a.mode,
-		"-ttl", a.ttl.String(), "-grace", a.grace.String(), "-floor",
+		"-ttl", a.ttl.String(), "-grace", a.grace.String(), "-loadtest",
 	}
 }
 

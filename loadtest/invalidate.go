@@ -30,6 +30,7 @@ func invalidateRound(ctx context.Context, sh *show, n int) (round, error) {
 			return r, fmt.Errorf("warming: %w", err)
 		}
 	}
+	sh.origin.forgetLoads(r.key)
 
 	var known atomic.Int64 // the newest version whose write was answered
 	known.Store(1)

@@ -112,6 +112,12 @@ func miniredisVersion() string {
 	return "unknown"
 }
 
+// silence keeps go-redis from writing to the terminal that the first look at a
+// server came before the server.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
 // redisVersion asks a Redis what it is.
 func redisVersion(ctx context.Context, addr string) (string, error) {
 	opt := &redis.Options{Addr: strings.Split(addr, ",")[0]}
@@ -122,6 +128,7 @@ func redisVersion(ctx context.Context, addr string) (string, error) {
 		}
 	}
 	opt.MaxRetries, opt.DialerRetries, opt.ContextTimeoutEnabled = -1, 1, true
+	redis.SetLogger(silence{})
 	client := redis.NewClient(opt)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)

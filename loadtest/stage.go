@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -74,25 +75,20 @@ func (st *stage) countLoads(rounds []round) {
 	}
 }
 
-// rehearse runs the storm twice without looking at it, so that everything that
-// is opened on first use is open: connections to Redis and to the origin, the
-// subscription, the callers' own.
+// rehearse runs the storm twice without looking at it, after each process has
+// asked the origin, so that everything that is opened on first use is open:
+// connections to Redis and to the origin, the subscription.
 func (sh *show) rehearse(ctx context.Context) error {
+	if err := sh.warm(ctx, "warming", len(sh.fleet.replicas)); err != nil {
+		return fmt.Errorf("rehearsal: %w", err)
+	}
 	for n := range 2 {
 		key := fmt.Sprintf("rehearsal-%s", sh.key(n))
 		sh.origin.create(key)
 		if err := firstError(storm(ctx, sh.callers, productPath(key))); err != nil {
 			return fmt.Errorf("rehearsal: %w", err)
 		}
-		// Each process loads once, so that each has asked the origin.
-		for i, replica := range sh.fleet.replicas {
-			key := fmt.Sprintf("%s-%d", key, i)
-			sh.origin.create(key)
-			if a := sh.firstCallerOf(replica).get(ctx, productPath(key)); a.failed() {
-				return fmt.Errorf("rehearsal: %w", a.problem(key))
-			}
-		}
-		if err := firstError(storm(ctx, sh.callers, floorPath(0))); err != nil {
+		if err := firstError(storm(ctx, sh.callers, floorPath(key, 0))); err != nil {
 			return fmt.Errorf("rehearsal of the floor: %w", err)
 		}
 	}
@@ -104,12 +100,13 @@ func (sh *show) firstCallerOf(r *replica) *caller {
 	return sh.callers[slices.IndexFunc(sh.callers, func(c *caller) bool { return c.replica == r })]
 }
 
-// measured runs one storm on path and what belongs to it: the floor in the
+// measured runs the storm of round n and what belongs to it: the floor in the
 // same minute, before the storm in even rounds and after it in odd ones so
 // that neither has the warmer machine, and the commands that the storm sent.
-func (sh *show) measured(ctx context.Context, n int, path string, sleep time.Duration) (r round, err error) {
+func (sh *show) measured(ctx context.Context, n int, sleep time.Duration) (r round, err error) {
+	r.key = sh.key(n)
 	floor := func() error {
-		answers := storm(ctx, sh.callers, floorPath(sleep))
+		answers := storm(ctx, sh.callers, floorPath(r.key, sleep))
 		for _, a := range answers {
 			r.floor = append(r.floor, a.latency)
 		}
@@ -124,7 +121,7 @@ func (sh *show) measured(ctx context.Context, n int, path string, sleep time.Dur
 	if err != nil {
 		return r, err
 	}
-	r.answers = storm(ctx, sh.callers, path)
+	r.answers = storm(ctx, sh.callers, productPath(r.key))
 	after, err := sh.fleet.settledCommands(ctx, sh.origin)
 	if err != nil {
 		return r, err
@@ -141,35 +138,29 @@ func (sh *show) measured(ctx context.Context, n int, path string, sleep time.Dur
 }
 
 // storm lets all callers ask for path at one instant and returns their answers.
-// Latency counts from that instant, not from when a caller came to send: what
-// a caller waits for its turn is part of its wait.
+// The requests are sent before and held by the processes until that instant,
+// from which latency counts: a caller that is late waits longer, not shorter.
 func storm(ctx context.Context, callers []*caller, path string) []answer {
 	runtime.GC() // now rather than in the middle
 	answers := make([]answer, len(callers))
-	var begin time.Time
-	ready, start, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	begin := time.Now().Add(stormLead + time.Duration(len(callers))*stormLeadEach)
+	var wg sync.WaitGroup
 	for i, c := range callers {
-		go func() {
-			request := c.request("GET", path)
-			ready <- struct{}{}
-			<-start
-			answers[i] = c.roundTrip(ctx, request, begin)
-			done <- struct{}{}
-		}()
+		wg.Go(func() { answers[i] = c.roundTrip(ctx, c.requestAt(path, begin), begin) })
 	}
-	for range callers {
-		<-ready
-	}
-	begin = time.Now()
-	close(start)
-	for range callers {
-		<-done
-	}
+	wg.Wait()
 	for i := range answers {
 		answers[i].decode()
 	}
 	return answers
 }
+
+// A storm begins this long after its first request is sent, which is several
+// times what it takes until the last has been read.
+const (
+	stormLead     = 50 * time.Millisecond
+	stormLeadEach = 200 * time.Microsecond
+)
 
 func firstError(answers []answer) error {
 	for _, a := range answers {

@@ -37,8 +37,7 @@ func (b *backend) Close() error {
 // empty. Every command that leaves for Redis is told to sent.
 func openBackend(ctx context.Context, where string, sent func(command string)) (*backend, error) {
 	if where == "" {
-		s := memstore.New(memstore.Options{})
-		return &backend{store: s, name: "in memory", close: []func() error{s.Close}}, nil
+		return &backend{store: memstore.New(memstore.Options{}), name: "in memory"}, nil
 	}
 	client, name, err := newClient(where, sent)
 	if err != nil {

@@ -31,6 +31,10 @@ func newServer(cfg config, c *catalogue, s store.Store, m *metrics, draining *at
 	srv := &server{catalogue: c, store: s, draining: draining}
 	r := chi.NewRouter()
 	r.Use(middleware.Recoverer, limitTime)
+	if cfg.loadtest {
+		r.Use(startAtOnce)
+		r.Get("/floor/{id}", getFloor)
+	}
 	r.Get("/", page(cfg, c.origin.name))
 	r.Get("/products", srv.listProducts)
 	r.Get("/products/{id}", srv.getProduct)
@@ -38,9 +42,6 @@ func newServer(cfg config, c *catalogue, s store.Store, m *metrics, draining *at
 	r.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	r.Get("/readyz", srv.ready)
 	r.Method(http.MethodGet, "/metrics", m.handler())
-	if cfg.floor {
-		r.Get("/floor/{id}", getFloor)
-	}
 	return r
 }
 
@@ -60,9 +61,8 @@ func (s *server) getProduct(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	tellState(w, entry)
 	w.Header().Set("X-Origin-Loads", strconv.FormatInt(s.catalogue.origin.LoadsOf(id), 10))
-	answer(w, entry.Value)
+	answerEntry(w, entry)
 }
 
 func (s *server) listProducts(w http.ResponseWriter, r *http.Request) {
@@ -71,8 +71,7 @@ func (s *server) listProducts(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, err)
 		return
 	}
-	tellState(w, entry)
-	answer(w, entry.Value)
+	answerEntry(w, entry)
 }
 
 // putProduct answers when the write is committed and the cache was told.
@@ -105,13 +104,15 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "ready\n")
 }
 
-// tellState adds headers that tell where an answer came from. They are here to
-// be looked at and for loadtest; a service would keep them to itself.
-func tellState[V any](w http.ResponseWriter, e cacheguard.Entry[V]) {
+// answerEntry answers with what was cached, and with headers that tell where it
+// came from. They are here to be looked at and for loadtest; a service would
+// keep them to itself.
+func answerEntry[V any](w http.ResponseWriter, e cacheguard.Entry[V]) {
 	w.Header().Set("X-Cacheguard-State", e.State.String())
 	w.Header().Set("X-Cacheguard-Coalesced", strconv.FormatBool(e.Coalesced))
 	w.Header().Set("X-Cacheguard-Age", e.Age.Round(time.Millisecond).String())
 	w.Header().Set("X-Cacheguard-Token", strconv.FormatInt(int64(e.Token), 10))
+	answer(w, e.Value)
 }
 
 func answer(w http.ResponseWriter, v any) {
