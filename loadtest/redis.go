@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os/exec"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/cacheguard-go/cacheguard/internal/child"
+	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
 
 // redisServer is the Redis of the fleet.
@@ -43,52 +40,20 @@ func openRedis(ctx context.Context, given, dir string) (*redisServer, error) {
 		}
 		return &redisServer{addr: given, info: redisInfo{kindGiven, version}, close: func() error { return nil }}, nil
 	}
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
+	server, err := redistest.StartServer(ctx, dir)
+	switch {
+	case errors.Is(err, redistest.ErrNoServer):
 		return embeddedRedis()
-	}
-	return startRedis(ctx, path, dir)
-}
-
-// startRedis starts a redis-server that keeps nothing.
-func startRedis(ctx context.Context, path, dir string) (*redisServer, error) {
-	port, err := freePort()
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
-	log := new(tail)
-	cmd := exec.Command(path, "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no", "--dir", dir)
-	cmd.Stdout, cmd.Stderr = log, log
-	c, err := child.Start(cmd)
+	r := &redisServer{addr: server.Addr, close: func() error { server.Stop(); return nil }}
+	version, err := redisVersion(ctx, r.addr)
 	if err != nil {
-		return nil, fmt.Errorf("cannot start %s: %w", path, err)
+		return nil, errors.Join(err, r.Close())
 	}
-	r := &redisServer{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), close: func() error { return c.Stop(5 * time.Second) }}
-	for {
-		version, err := redisVersion(ctx, r.addr)
-		if err == nil {
-			r.info = redisInfo{kindServer, version}
-			return r, nil
-		}
-		select {
-		case <-c.Done():
-			return nil, fmt.Errorf("%s ended at once: %s", path, log)
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), r.Close())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// freePort returns a port that was free a moment ago. Redis takes a number
-// only: it cannot choose one and say which.
-func freePort() (int, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("no port is free for Redis: %w", err)
-	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port, nil
+	r.info = redisInfo{kindServer, version}
+	return r, nil
 }
 
 // embeddedRedis starts a Redis in this process.
@@ -112,12 +77,6 @@ func miniredisVersion() string {
 	return "unknown"
 }
 
-// silence keeps go-redis from writing to the terminal that the first look at a
-// server came before the server.
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
-
 // redisVersion asks a Redis what it is.
 func redisVersion(ctx context.Context, addr string) (string, error) {
 	opt := &redis.Options{Addr: strings.Split(addr, ",")[0]}
@@ -128,7 +87,6 @@ func redisVersion(ctx context.Context, addr string) (string, error) {
 		}
 	}
 	opt.MaxRetries, opt.DialerRetries, opt.ContextTimeoutEnabled = -1, 1, true
-	redis.SetLogger(silence{})
 	client := redis.NewClient(opt)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
