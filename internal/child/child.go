@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
 	"time"
 )
 
@@ -29,38 +28,31 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 	if cmd.WaitDelay == 0 {
 		cmd.WaitDelay = time.Second // a grandchild that holds the output open must not hold us
 	}
-	if err := onStarter(cmd.Start); err != nil {
+	c := &Child{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error, 1)
+	go c.live(started)
+	if err := <-started; err != nil {
 		return nil, err
 	}
-	c := &Child{cmd: cmd, done: make(chan struct{})}
-	go func() {
-		defer close(c.done)
-		c.err = cmd.Wait()
-		// What it started goes with it. Now, and not in Stop: later the id may
-		// be another's.
-		killGroup(cmd.Process.Pid)
-	}()
 	return c, nil
 }
 
-// starter is one goroutine that keeps its thread for as long as the process
-// lives: to Linux the parent of a child is the thread that started it, and a
-// thread of Go's may end while the process goes on.
-var starter = sync.OnceValue(func() chan<- func() {
-	calls := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for call := range calls {
-			call()
-		}
-	}()
-	return calls
-})
-
-func onStarter(start func() error) error {
-	result := make(chan error, 1)
-	starter() <- func() { result <- start() }
-	return <-result
+// live starts the process and waits for its end, both on one thread: to Linux
+// the parent of a child is the thread that started it, and without the lock
+// that thread may end while the process goes on.
+func (c *Child) live(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := c.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	defer close(c.done)
+	c.err = c.cmd.Wait()
+	// What it started goes with it. Now, and not in Stop: later the id may be
+	// another's.
+	killGroup(c.cmd.Process.Pid)
 }
 
 // PID is the id of the process.
