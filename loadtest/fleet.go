@@ -128,7 +128,8 @@ func servedAt(line string) (addr string, ok bool) {
 	if !found {
 		return "", false
 	}
-	u, err := url.Parse(strings.Fields(rest + " ")[0])
+	word, _, _ := strings.Cut(rest, " ")
+	u, err := url.Parse(word)
 	if err != nil || u.Port() == "" {
 		return "", false
 	}
