@@ -12,62 +12,92 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// The commands that a storm sends are counted by each process at its sockets,
-// and read from its /metrics. The server's own counters cannot do it: they add
-// what scripts call to what clients send.
+// counters are what a process has counted since it began.
+type counters struct {
+	// commands that it sent to Redis, counted at its sockets. The server's own
+	// counters cannot tell: they add what scripts call to what clients send.
+	commands int64
 
-// commandsMetric is the counter's name, with the label "command".
-const commandsMetric = "demo_redis_commands_sent_total"
+	// unanswered are calls that Redis did not answer in time.
+	unanswered int64
+}
+
+const (
+	commandsMetric = "demo_redis_commands_sent_total" // with the label "command"
+	faultsMetric   = "demo_store_faults_total"        // with the label "class"
+	aliveMetric    = "demo_origin_loads_total"        // is on every page
+)
 
 // upkeep are commands that open and keep connections. They come and go with
 // time, not with storms.
 var upkeep = []string{"hello", "auth", "client", "select", "ping", "subscribe", "ssubscribe", "unsubscribe", "readonly", "cluster"}
 
-// commandsSent returns how many commands each process has sent, ever.
-func (f *fleet) commandsSent(ctx context.Context) ([]int64, error) {
-	counts := make([]int64, len(f.replicas))
+// noAnswer are the classes of faults that say that Redis was not there in time:
+// store.ClassTimeout and its like. What it answered wrongly is not among them.
+var noAnswer = []string{"timeout", "connection", "pool", "loading"}
+
+// counters returns those of each process.
+func (f *fleet) counters(ctx context.Context) ([]counters, error) {
+	all := make([]counters, len(f.replicas))
 	for i, r := range f.replicas {
 		page, err := f.fetch(ctx, r, "/metrics")
+		if err == nil {
+			all[i], err = readCounters(page)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the counters of a process: %w", err)
 		}
-		if counts[i], err = sumCommands(page); err != nil {
-			return nil, err
-		}
 	}
-	return counts, nil
+	return all, nil
 }
 
-// sumCommands adds up the commands on a page of metrics.
-func sumCommands(page []byte) (int64, error) {
+func readCounters(page []byte) (c counters, err error) {
+	commands, err := readCounter(page, commandsMetric)
+	if err != nil {
+		return c, err
+	}
+	for command, n := range commands {
+		if !slices.Contains(upkeep, command) {
+			c.commands += n
+		}
+	}
+	faults, err := readCounter(page, faultsMetric)
+	for class, n := range faults {
+		if slices.Contains(noAnswer, class) {
+			c.unanswered += n
+		}
+	}
+	return c, err
+}
+
+// readCounter reads a counter with one label from a page of metrics, by label.
+// One that nothing was added to yet is not on the page.
+func readCounter(page []byte, metric string) (map[string]int64, error) {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
 	if err != nil {
-		return 0, fmt.Errorf("reading the counters of a process: %w", err)
+		return nil, err
 	}
-	family := families[commandsMetric]
-	if family == nil {
-		return 0, fmt.Errorf("a process does not show %s", commandsMetric)
+	if families[aliveMetric] == nil {
+		return nil, fmt.Errorf("the page does not show %s: it is not demo-api's", aliveMetric)
 	}
-	var sum int64
-	for _, m := range family.GetMetric() {
+	found := map[string]int64{}
+	for _, m := range families[metric].GetMetric() {
 		for _, label := range m.GetLabel() {
-			if label.GetName() == "command" && !slices.Contains(upkeep, label.GetValue()) {
-				sum += int64(m.GetCounter().GetValue())
-			}
+			found[label.GetValue()] += int64(m.GetCounter().GetValue())
 		}
 	}
-	return sum, nil
+	return found, nil
 }
 
-// settledCommands returns the counts once the origin is idle and no process
+// settledCounters returns the counters once the origin is idle and no process
 // sends anything any more: what is done in the background after the last
 // answer belongs to the storm.
-func (f *fleet) settledCommands(ctx context.Context, o *origin) ([]int64, error) {
+func (f *fleet) settledCounters(ctx context.Context, o *origin) ([]counters, error) {
 	if err := o.settle(ctx); err != nil {
 		return nil, err
 	}
-	last, err := f.commandsSent(ctx)
+	last, err := f.counters(ctx)
 	for range 100 {
 		if err != nil {
 			return nil, err
@@ -75,8 +105,8 @@ func (f *fleet) settledCommands(ctx context.Context, o *origin) ([]int64, error)
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return nil, err
 		}
-		now, err := f.commandsSent(ctx)
-		if err == nil && slices.Equal(now, last) {
+		var now []counters
+		if now, err = f.counters(ctx); err == nil && slices.Equal(now, last) {
 			return now, nil
 		}
 		last = now

@@ -79,22 +79,24 @@ func TestScenarioNamesAreDistinct(t *testing.T) {
 	}
 }
 
-func TestCommandsAreSummedWithoutUpkeep(t *testing.T) {
-	page := `# TYPE demo_redis_commands_sent_total counter
+func TestCountersLeaveOutUpkeepAndWrongAnswers(t *testing.T) {
+	page := `# TYPE demo_origin_loads_total counter
+demo_origin_loads_total 0
+# TYPE demo_redis_commands_sent_total counter
 demo_redis_commands_sent_total{command="get"} 2
 demo_redis_commands_sent_total{command="evalsha"} 5
-demo_redis_commands_sent_total{command="hello"} 3
-demo_redis_commands_sent_total{command="ping"} 40
+demo_redis_commands_sent_total{command="hello"} 30
+# TYPE demo_store_faults_total counter
+demo_store_faults_total{class="timeout"} 3
+demo_store_faults_total{class="data"} 40
 `
-	n, err := sumCommands([]byte(page))
-	if err != nil || n != 7 {
-		t.Errorf("sumCommands = %d, %v; want 7", n, err)
+	if c, err := readCounters([]byte(page)); err != nil || c != (counters{commands: 7, unanswered: 3}) {
+		t.Errorf("readCounters = %+v, %v; want 7 commands, 3 unanswered", c, err)
 	}
-	if _, err := sumCommands([]byte("# nothing\n")); err == nil {
-		t.Error("a page without the counter is no error: zero would pass for a count")
-	}
-	if _, err := sumCommands([]byte("{")); err == nil {
-		t.Error("a page that is none is no error")
+	for _, page := range []string{"", "# nothing\n", "{"} {
+		if _, err := readCounters([]byte(page)); err == nil {
+			t.Errorf("the page %q is no error: nothing would pass for a count", page)
+		}
 	}
 }
 

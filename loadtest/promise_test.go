@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -63,6 +64,7 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 		{noOldValue, func(r *round) { r.stale = 1 }},
 		{nobodyWaits, func(r *round) { r.waited = 1 }},
 		{fewCommands, func(r *round) { r.commands[1] = 4 }},
+		{fewCommands, func(r *round) { r.commands = nil }},
 		{rightAnswers, func(r *round) { r.errors = 1 }},
 		{rightAnswers, func(r *round) { r.wrong = 1 }},
 		{rightAnswers, func(r *round) { r.stale = 1 }},
@@ -79,11 +81,19 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 	}
 }
 
-func TestCommandsThatWereNotCountedAreNotJudged(t *testing.T) {
+func TestARoundWithoutRedisSaysNothingAboutLoads(t *testing.T) {
 	tl := aTally()
-	tl.rounds[0].commands = nil
-	if v := fewCommands.judge(tl); v.Judged {
-		t.Errorf("judged %+v", v)
+	tl.rounds[0].loads, tl.rounds[0].unanswered = 2, 1
+	if v := oneLoad.judge(tl); !v.Judged || !v.Kept || !strings.Contains(v.Why, "in 1 Redis left calls unanswered") {
+		t.Errorf("one round without Redis: %+v", v)
+	}
+	tl.rounds[1].loads = 2
+	if v := oneLoad.judge(tl); !v.Judged || v.Kept {
+		t.Errorf("and a bad one with it: %+v", v)
+	}
+	tl.rounds[1].unanswered = 1
+	if v := oneLoad.judge(tl); v.Judged {
+		t.Errorf("no round with Redis: %+v", v)
 	}
 }
 

@@ -77,7 +77,8 @@ func miniredisVersion() string {
 	return "unknown"
 }
 
-// redisVersion asks a Redis what it is.
+// redisVersion asks a Redis what it is. The error is that it does not answer;
+// one that answers but will not say is of unknown version.
 func redisVersion(ctx context.Context, addr string) (string, error) {
 	opt := &redis.Options{Addr: strings.Split(addr, ",")[0]}
 	if strings.Contains(addr, "://") {
@@ -91,10 +92,10 @@ func redisVersion(ctx context.Context, addr string) (string, error) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	text, err := client.Info(ctx, "server").Result()
-	if err != nil {
+	if err := client.Ping(ctx).Err(); err != nil {
 		return "", err
 	}
+	text, _ := client.Info(ctx, "server").Result()
 	for line := range strings.Lines(text) {
 		if version, ok := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); ok {
 			return version, nil

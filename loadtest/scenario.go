@@ -51,16 +51,17 @@ var runID = fmt.Sprintf("%x", time.Now().UnixMicro())
 
 // round is what one storm brought.
 type round struct {
-	key      string
-	answers  []answer        // of the storm's callers
-	floor    []time.Duration // latencies of the same callers at the floor; nil: not measured
-	loads    int64           // of the key by the origin; the stage counts them
-	commands []int64         // sent by each process; nil: not counted
-	errors   int64           // answers that were none: no connection, no status 200
-	wrong    int64           // answers that are not a product that was asked for
-	stale    int64           // answers older than what the scenario allows
-	staleFor bool            // stale was looked for
-	waited   int64           // callers who waited for a load though they need not
+	key        string
+	answers    []answer        // of the storm's callers
+	floor      []time.Duration // latencies of the same callers at the floor; nil: not measured
+	loads      int64           // of the key by the origin; the stage counts them
+	commands   []int64         // sent by each process; nil: not counted
+	unanswered int64           // calls of the fleet that Redis did not answer in time
+	errors     int64           // answers that were none: no connection, no status 200
+	wrong      int64           // answers that are not a product that was asked for
+	stale      int64           // answers older than what the scenario allows
+	staleFor   bool            // stale was looked for
+	waited     int64           // callers who waited for a load though they need not
 }
 
 // judge counts what is wrong with the answers. An answer's version must lie

@@ -102,7 +102,7 @@ func (sh *show) firstCallerOf(r *replica) *caller {
 
 // measured runs the storm of round n and what belongs to it: the floor in the
 // same minute, before the storm in even rounds and after it in odd ones so
-// that neither has the warmer machine, and the commands that the storm sent.
+// that neither has the warmer machine, and what the processes counted in it.
 func (sh *show) measured(ctx context.Context, n int, sleep time.Duration) (r round, err error) {
 	r.key = sh.key(n)
 	floor := func() error {
@@ -117,17 +117,18 @@ func (sh *show) measured(ctx context.Context, n int, sleep time.Duration) (r rou
 			return r, fmt.Errorf("floor: %w", err)
 		}
 	}
-	before, err := sh.fleet.commandsSent(ctx)
+	before, err := sh.fleet.counters(ctx)
 	if err != nil {
 		return r, err
 	}
 	r.answers = storm(ctx, sh.callers, productPath(r.key))
-	after, err := sh.fleet.settledCommands(ctx, sh.origin)
+	after, err := sh.fleet.settledCounters(ctx, sh.origin)
 	if err != nil {
 		return r, err
 	}
 	for i := range after {
-		r.commands = append(r.commands, after[i]-before[i])
+		r.commands = append(r.commands, after[i].commands-before[i].commands)
+		r.unanswered += after[i].unanswered - before[i].unanswered
 	}
 	if n%2 == 1 {
 		if err := floor(); err != nil {

@@ -15,6 +15,7 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 	answers  *prometheus.CounterVec
+	faults   *prometheus.CounterVec
 	commands *prometheus.CounterVec
 }
 
@@ -25,12 +26,16 @@ func newMetrics() *metrics {
 			Name: "demo_answers_total",
 			Help: "Answers to readers, by where they came from: fresh, stale, rebuilt, followed, absent, or error.",
 		}, []string{"state"}),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "demo_store_faults_total",
+			Help: "Faults of the store, by class: it was not reached, did not answer, or held bytes that are not ours.",
+		}, []string{"class"}),
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "demo_redis_commands_sent_total",
 			Help: "Commands that left this process for Redis, counted at the socket. What a script does inside Redis is not sent.",
 		}, []string{"command"}),
 	}
-	m.registry.MustRegister(m.answers, m.commands, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.answers, m.faults, m.commands, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -51,15 +56,18 @@ func (m *metrics) watchOrigin(p *pool) {
 	)
 }
 
-// hooks count the answers of a cache.
+// hooks count what a cache does.
 func (m *metrics) hooks() cacheguard.Hooks {
-	return cacheguard.Hooks{Answer: func(a cacheguard.AnswerInfo) {
-		state := a.State.String()
-		if a.Err != nil && !errors.Is(a.Err, cacheguard.ErrNotFound) {
-			state = "error"
-		}
-		m.answers.WithLabelValues(state).Inc()
-	}}
+	return cacheguard.Hooks{
+		Answer: func(a cacheguard.AnswerInfo) {
+			state := a.State.String()
+			if a.Err != nil && !errors.Is(a.Err, cacheguard.ErrNotFound) {
+				state = "error"
+			}
+			m.answers.WithLabelValues(state).Inc()
+		},
+		Fault: func(f cacheguard.FaultInfo) { m.faults.WithLabelValues(string(f.Class)).Inc() },
+	}
 }
 
 // commandSent counts one command. Its name comes from our own client: there
