@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/lease"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
-	"github.com/cacheguard-go/cacheguard/cacheguard/lease"
 )
 
 // Who may have an answer, and what may be stored (P2, P3).
