@@ -185,7 +185,12 @@ func TestRepliesToRenewalsAreLost(t *testing.T) {
 	other, _ := s.locker()
 	h := s.acquire(l)
 	mute.Store(true)
-	time.Sleep(realLength * 7 / 10) // the first renewal arrives, its reply does not
+	for l.fault.Load() == nil { // until a renewal has arrived and its reply has not
+		if h.Context().Err() != nil {
+			t.Fatal("the lease ended before a renewal failed")
+		}
+		time.Sleep(time.Millisecond)
+	}
 	mute.Store(false)
 	s.kept(h, other)
 
@@ -219,8 +224,8 @@ func TestRedisIsStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(realLength / 2)
-	pause(realLength / 4) // over the time of a renewal, not of the lease
+	time.Sleep(time.Until(h.held.Deadline()) - realLength/2)
+	pause(realLength / 4) // over the time of a renewal, not to the end of the lease
 	s.kept(h, other)
 
 	h = s.acquire(l)
