@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -16,12 +18,12 @@ func TestStormsOnARealRedis(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		redistest.Need(t, redistest.ErrNoServer)
 	}
-	testStorms(t, kindServer)
+	testStorms(t, kindServer, allModes...)
 }
 
 func TestStormsOnTheEmbeddedRedis(t *testing.T) {
 	withoutRedisServer(t)
-	testStorms(t, kindEmbedded)
+	testStorms(t, kindEmbedded, "guard")
 }
 
 func TestStormsOnARedisThatIsGiven(t *testing.T) {
@@ -34,6 +36,59 @@ func TestStormsOnARedisThatIsGiven(t *testing.T) {
 	if rep.Redis.Kind != kindGiven {
 		t.Errorf("the Redis is called %q", rep.Redis.Kind)
 	}
+}
+
+func TestAnInterruptedRunShowsWhatItHasAndLeavesNothingRunning(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("what is running is looked up in /proc")
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out bytes.Buffer
+	log := writerFunc(func(p []byte) {
+		if strings.Contains(string(p), "expiry, mode guard: waiting") {
+			if len(running(t, dir)) < 2 {
+				t.Error("no process of the fleet is seen: the look afterwards would see none either")
+			}
+			cancel()
+		}
+	})
+	err := run(ctx, []string{"-replicas", "2", "-clients", "2", "-rounds", "1", "-load", "10ms", "-mode", "guard"}, &out, log)
+	if err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("run = %v, want that it was interrupted", err)
+	}
+	if !strings.Contains(out.String(), "cold  guard") {
+		t.Errorf("what was measured before is not shown:\n%s", &out)
+	}
+	if left := running(t, dir); len(left) > 0 {
+		t.Errorf("still running: %v", left)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("left in the folder for temporary files: %v, %v", files, err)
+	}
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(p []byte) (int, error) { f(p); return len(p), nil }
+
+// running returns the processes that run a program below dir, or were told
+// something below it (as the Redis was).
+func running(t *testing.T, dir string) (found []string) {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		args, _ := os.ReadFile(line) // of one that is gone by now: none
+		if bytes.Contains(args, []byte(dir)) {
+			found = append(found, strings.ReplaceAll(string(args), "\x00", " "))
+		}
+	}
+	return found
 }
 
 // withoutRedisServer makes a PATH that has everything but a redis-server.
@@ -77,8 +132,8 @@ func storms(t *testing.T, args ...string) report {
 	return rep
 }
 
-func testStorms(t *testing.T, kind string) {
-	rep := storms(t)
+func testStorms(t *testing.T, kind string, modes ...string) {
+	rep := storms(t, "-mode", strings.Join(modes, ","))
 	if rep.Redis.Kind != kind || !strings.Contains(rep.Redis.Version, ".") {
 		t.Errorf("redis %+v, want kind %s and its version", rep.Redis, kind)
 	}
@@ -86,12 +141,13 @@ func testStorms(t *testing.T, kind string) {
 	for _, r := range rep.Results {
 		byName[r.Scenario+" "+r.Mode] = r
 	}
-	if len(byName) != len(scenarios)*len(allModes) {
+	if len(byName) != len(scenarios)*len(modes) {
 		t.Fatalf("%d results, want each scenario in each mode", len(byName))
 	}
 	// That the promises of mode guard were kept is in the run's error. Here:
 	// that the others show what they are there to show, so that the storm is one.
-	for mode, want := range map[string]int64{"guard": 1, "local": 2, "none": 20} {
+	for _, mode := range modes {
+		want := map[string]int64{"guard": 1, "local": 2, "none": 20}[mode]
 		for _, name := range []string{cold.name, expiry.name} {
 			for n, loads := range byName[name+" "+mode].OriginLoads {
 				if loads != want {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -66,6 +69,10 @@ func newClient(where string, sent func(command string)) (client redis.UniversalC
 	if strings.Contains(where, "://") {
 		opt, err := redis.ParseURL(where)
 		if err != nil {
+			var bad *url.Error
+			if errors.As(err, &bad) {
+				err = bad.Err // without the URL, which may hold a password
+			}
 			return nil, "", fmt.Errorf("-redis is not a URL of a Redis (%w); use one such as redis://user:password@host:6379/0", err)
 		}
 		opt.ContextTimeoutEnabled = true
@@ -89,6 +96,14 @@ func newClient(where string, sent func(command string)) (client redis.UniversalC
 		MaxRetries:            noRetries,
 		DialerRetries:         1,
 	}), where, nil
+}
+
+// quietly keeps go-redis from writing to the terminal whenever it cannot dial:
+// the store tells its faults, and the metrics show them.
+type quietly struct{}
+
+func (quietly) Printf(ctx context.Context, format string, args ...any) {
+	slog.DebugContext(ctx, fmt.Sprintf(format, args...))
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"html/template"
 	"net/http"
+	"time"
 )
 
 //go:embed page.html
@@ -18,17 +19,28 @@ func page(cfg config, originName string) http.HandlerFunc {
 	if cfg.redis != "" {
 		store = "a Redis that the fleet shares"
 	}
-	var buf bytes.Buffer
-	err := pageTemplate.Execute(&buf, map[string]any{
-		"Mode": cfg.mode, "Store": store, "Origin": originName, "Load": cfg.load, "TTL": cfg.ttl, "Grace": cfg.grace, "Pool": cfg.pool,
-		"InMemory": cfg.origin == "", "Count": memProducts,
-	})
-	if err != nil {
-		panic(err) // the template and its data are both ours
+	data := pageData{
+		Mode: cfg.mode, Store: store, Origin: originName, InMemory: cfg.origin == "", Products: memProducts,
+		Load: cfg.load, TTL: cfg.ttl, Grace: cfg.grace, Pool: cfg.pool,
 	}
-	return func(w http.ResponseWriter, _ *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		data := data
+		data.Host = r.Host
+		var buf bytes.Buffer
+		if err := pageTemplate.Execute(&buf, data); err != nil {
+			http.Error(w, "the page cannot be made", http.StatusInternalServerError)
+			return
+		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		w.Write(buf.Bytes())
 	}
+}
+
+// pageData is what page.html shows.
+type pageData struct {
+	Host, Mode, Store, Origin string
+	InMemory                  bool
+	Products, Pool            int
+	Load, TTL, Grace          time.Duration
 }

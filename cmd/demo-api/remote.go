@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,7 +33,7 @@ func newRemoteOrigin(base string, connections int) *remoteOrigin {
 func (o *remoteOrigin) Load(ctx context.Context, id string) (p product, err error) {
 	err = o.ask(ctx, http.MethodGet, "/products/"+url.PathEscape(id), nil, &p)
 	if err == nil && p.ID != id {
-		err = fmt.Errorf("the origin was asked for product %q and sent %q", id, p.ID)
+		err = errors.New("the origin sent another product than it was asked for")
 	}
 	return p, err
 }
@@ -59,6 +60,10 @@ func (o *remoteOrigin) ask(ctx context.Context, method, path string, body []byte
 	}
 	resp, err := o.client.Do(req)
 	if err != nil {
+		var asked *url.Error
+		if errors.As(err, &asked) {
+			err = asked.Err // without the URL: the product's id is not for logs
+		}
 		return fmt.Errorf("asking the origin: %w", err)
 	}
 	defer resp.Body.Close()
