@@ -47,6 +47,9 @@ type world struct {
 	t   *testing.T
 	mem *memstore.Store
 	rnd *dice
+	// near: the processes have near caches. Then P2 does not bind the others at
+	// once, and in an outage not at all; what a process wrote itself does.
+	near bool
 	// calm ends the faults.
 	calm bool
 
@@ -55,11 +58,10 @@ type world struct {
 }
 
 type known struct {
-	version int64 // of the origin, committed
-	floor   int64 // what a read that begins now must not be older than
-	// stale is how long a copy of something older may be served by a process
-	// other than the writer's: the near cache's TTL.
-	running map[int]int // loads with a lease or for lack of one, by process
+	version int64         // of the origin, committed
+	floor   int64         // what a read that begins now must not be older than (P2)
+	own     map[int]int64 // the same by process, its writes that failed included (P15)
+	running map[int]int   // loads, by process
 }
 
 // dice is a source of chance for many goroutines.
@@ -93,9 +95,10 @@ func simulate(t *testing.T, seed uint64) {
 			t: t, mem: memstore.New(memstore.Options{}),
 			rnd:  &dice{rnd: rand.New(rand.NewPCG(seed, 1))},
 			keys: make(map[string]*known),
+			near: seed%2 == 0,
 		}
 		for i := range simKeys {
-			w.keys[fmt.Sprint(i)] = &known{running: make(map[int]int)}
+			w.keys[fmt.Sprint(i)] = &known{own: make(map[int]int64), running: make(map[int]int)}
 		}
 		procs := make([]*process, simProcesses)
 		for i := range procs {
@@ -127,7 +130,12 @@ func (w *world) start(id int) *process {
 	p := &process{world: w, id: id, tap: newTap(w.mem)}
 	p.tap.on(p.before, p.after)
 	length := 50*time.Millisecond + w.rnd.upTo(200*time.Millisecond)
+	var near cacheguard.Near
+	if w.near {
+		near = cacheguard.Near{MaxEntries: 100, TTL: simTTL / 4}
+	}
 	g, err := cacheguard.New(p.tap, options{
+		Near:      near,
 		Lifetime:  cacheguard.Lifetime{TTL: simTTL, Grace: simGrace},
 		LoadLimit: simLoadLimit,
 		Cooldown:  simCooldown,
@@ -226,7 +234,10 @@ func (p *process) load(ctx context.Context, key string) (string, error) {
 // read gets a key and judges the answer.
 func (p *process) read(ctx context.Context, key string) {
 	p.world.mu.Lock()
-	floor := p.keys[key].floor
+	floor := p.keys[key].own[p.id]
+	if !p.near || p.calm {
+		floor = max(floor, p.keys[key].floor)
+	}
 	p.world.mu.Unlock()
 	begin := time.Now()
 	got, err := p.guard.Get(ctx, key, p.load)
@@ -246,7 +257,7 @@ func (p *process) read(ctx context.Context, key string) {
 	case scanErr != nil || v > k.version:
 		p.t.Errorf("process %d: key %s has the value %q, which never was", p.id, key, got)
 	case v < floor:
-		p.t.Errorf("process %d at %v: key %s is at %d, but %d was invalidated before the read began", p.id, begin.Format("05.000000"), key, v, floor)
+		p.t.Errorf("process %d at %v: key %s is at %d, but the store was told of %d before the read began", p.id, begin.Format("05.000000"), key, v, floor)
 	}
 }
 
@@ -288,10 +299,11 @@ func (p *process) write(key string) {
 		_, _ = commit(p.t.Context())
 		err = p.guard.Invalidate(p.t.Context(), key)
 	}
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	k := p.keys[key]
+	k.own[p.id] = max(k.own[p.id], committed)
 	if err == nil {
-		p.world.mu.Lock()
-		defer p.world.mu.Unlock()
-		k := p.keys[key]
 		k.floor = max(k.floor, committed)
 	}
 }
