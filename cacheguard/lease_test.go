@@ -316,6 +316,22 @@ func TestStaleEntryDoesNotCancelTheLoadThatReplacesIt(t *testing.T) {
 	})
 }
 
+// S32, with an entry that came during the load and was made stale at once.
+func TestStaleEntryOfAnotherDoesNotCancelALoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := fleet(t, 2, memstore.New(memstore.Options{}), options{Lease: lasting(time.Second)})
+		o := &origin{takes: 5 * time.Second}
+		first := ask(t.Context(), gs[0], "k", o.load)
+		synctest.Wait()
+		if err := errors.Join(gs[1].Set(t.Context(), "k", "set"), gs[1].Expire(t.Context(), "k")); err != nil {
+			t.Fatal(err)
+		}
+		if r := first.got(t, "k@0"); r.took != o.takes {
+			t.Errorf("took %v, want the load's %v", r.took, o.takes)
+		}
+	})
+}
+
 // S35: early refresh; the renewal says that the lease is lost, and the entry
 // that is to be replaced is still fresh.
 func TestFreshEntryDoesNotCancelItsOwnEarlyRefresh(t *testing.T) {
@@ -407,6 +423,58 @@ func TestClaimWithALostReplyLeavesNoOrphan(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The release of a claim that was given up comes late, when its flight holds a
+// lease again. It must not end that one.
+func TestLateGiveUpDoesNotEndTheLeaseOfTheNextClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New(memstore.Options{})
+		tapped := newTap(mem)
+		a, b := newGuard(t, tapped, options{}), newGuard(t, mem, options{})
+		o := &origin{takes: time.Second}
+		releases := newGate()
+		var claims atomic.Int64
+		tapped.on(func(op, _ string) error {
+			switch op {
+			case "release":
+				releases.stop()
+			case "claim":
+				if claims.Add(1) == 1 {
+					_ = b.Set(t.Context(), "k", "gone soon")
+					return lost(op, store.ClassConnection) // asked again, it will say "changed"
+				}
+			}
+			return nil
+		}, at("claim", func() error { mem.DropEntry(key); return nil }))
+		first := ask(t.Context(), a, "k", o.load)
+		releases.holds(t, 1)
+		o.loaded(t, 1)
+		releases.open()
+		synctest.Wait()
+		second := ask(t.Context(), b, "k", o.load)
+		first.got(t, "k@0")
+		second.got(t, "k@0")
+		o.loaded(t, 1)
+	})
+}
+
+// A fill that fails leaves nothing to wait for: the followers go on at once.
+func TestFailedFillEndsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New(memstore.Options{})
+		tapped := newTap(mem)
+		tapped.on(at("fill", func() error { return lost("fill", store.ClassFull) }), nil)
+		a, b := newGuard(t, tapped, options{}), newGuard(t, mem, options{})
+		o := &origin{takes: 100 * time.Millisecond}
+		first := ask(t.Context(), a, "k", o.load)
+		synctest.Wait()
+		second := ask(t.Context(), b, "k", o.load)
+		first.got(t, "k@0")
+		if r := second.got(t, "k@0"); r.took != 2*o.takes {
+			t.Errorf("the follower waited %v, want the holder's load and its own", r.took)
+		}
+	})
 }
 
 // S34: while a claim's reply is lost a cooldown comes; the claim is asked again.
@@ -503,11 +571,14 @@ func TestRenewalsGoOnAfterAFailedOne(t *testing.T) {
 func TestHungHolderLosesItsKeyAtLoadLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := options{LoadLimit: 5 * time.Second, Lease: lasting(time.Second)}
-		gs := fleet(t, 2, memstore.New(memstore.Options{}), opts)
+		mem := memstore.New(memstore.Options{})
+		tapped := newTap(mem)
+		outOfReach(tapped, "release") // the lease ends by itself all the same
+		holder, other := newGuard(t, tapped, opts), newGuard(t, mem, opts)
 		hung, o := newGate(), &origin{}
-		first := ask(t.Context(), gs[0], "k", o.gated(hung))
+		first := ask(t.Context(), holder, "k", o.gated(hung))
 		hung.holds(t, 1)
-		second := ask(t.Context(), gs[1], "k", o.load)
+		second := ask(t.Context(), other, "k", o.load)
 		if r := second.got(t, "k@0"); r.took < 4*time.Second || r.took > 5*time.Second+10*time.Millisecond {
 			t.Errorf("the other process led after %v, want the LoadLimit of 5s", r.took)
 		}
@@ -649,7 +720,7 @@ func TestHandOverReachesThoseWhoOnlyPoll(t *testing.T) {
 		muted := &mute{Store: mem}
 		o := &origin{takes: 5 * time.Second}
 		nothing := func(string, string) cacheguard.Lifetime { return cacheguard.Lifetime{} }
-		opts := options{LifetimeFunc: nothing}
+		opts := options{LifetimeFunc: nothing, Lease: lasting(20 * time.Second)}
 		holder, follower := newGuard(t, mem, opts), newGuard(t, muted, opts)
 		first := ask(t.Context(), holder, "k", o.load)
 		synctest.Wait()

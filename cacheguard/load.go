@@ -61,6 +61,7 @@ func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, span
 			}
 		}()
 		v, err := load(ctx)
+		probe(err)
 		returned = true
 		loaded <- result[T]{value: v, err: err}
 	}()
@@ -68,6 +69,22 @@ func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, span
 		loaded: loaded, ctx: ctx, cancel: cancel, began: time.Now(),
 		free: []func(){func() { unhook() }, expire, func() { cancel(context.Canceled) }},
 		span: spanned, under: under,
+	}
+}
+
+// probe calls the methods of a loader's error that the guard will call later,
+// here where a panic is caught: those of a typed nil would end the process.
+func probe(err error) {
+	if err == nil {
+		return
+	}
+	_ = err.Error()
+	_ = errors.Is(err, ErrNotFound)
+	if _, ok := errors.AsType[*PassError](err); ok {
+		return
+	}
+	if c, ok := errors.AsType[Cooler](err); ok {
+		_ = c.Cooldown()
 	}
 }
 
@@ -118,10 +135,16 @@ func (l *loading[T]) end() {
 }
 
 // finished completes the result of a loader that has returned. If its context
-// had ended, that is why it returned what it did, whatever it says itself.
+// had ended, that is why it returned what it did, whatever it says itself: above
+// all, what it did not find then may exist.
 func (l *loading[T]) finished(r result[T]) result[T] {
 	r.took = time.Since(l.began)
-	if cause := context.Cause(l.ctx); r.err != nil && cause != nil && !errors.Is(r.err, cause) {
+	cause := context.Cause(l.ctx)
+	switch {
+	case cause == nil || r.err == nil:
+	case errors.Is(r.err, ErrNotFound):
+		r.err = fmt.Errorf("%w (%v)", cause, r.err)
+	case !errors.Is(r.err, cause):
 		r.err = fmt.Errorf("%w (%w)", cause, r.err)
 	}
 	l.tell(r.err)
