@@ -236,20 +236,3 @@ func (r *record) binds(process string) bool {
 	last := r.failures[len(r.failures)-1].holder.Process()
 	return last == process || last != r.failures[0].holder.Process()
 }
-
-// each calls do for each of several things and returns nil if it never failed,
-// else its results.
-func each[T any](ctx context.Context, op string, things []T, do func(T) error) []error {
-	errs := make([]error, len(things))
-	failed := false
-	for i, thing := range things {
-		if errs[i] = ended(ctx, op); errs[i] == nil {
-			errs[i] = do(thing)
-		}
-		failed = failed || errs[i] != nil
-	}
-	if !failed {
-		return nil
-	}
-	return errs
-}

@@ -190,7 +190,7 @@ func (l *listener) session(ctx context.Context) error {
 	l.mu.Unlock()
 	ps := l.client.Subscribe(ctx) // without channels: does not connect yet
 	defer ps.Close()
-	if err := l.subscribe(ctx, ps); err != nil {
+	if err := l.subscribe(ctx, ctx, ps); err != nil {
 		return err
 	}
 	over := make(chan struct{})
@@ -209,7 +209,7 @@ func (l *listener) keep(ctx context.Context, ps *redis.PubSub, over <-chan struc
 	for {
 		select {
 		case <-l.changed:
-			if err := l.subscribe(canceledNow, ps); err != nil {
+			if err := l.subscribe(ctx, canceledNow, ps); err != nil {
 				ps.Close()
 				return
 			}
@@ -224,22 +224,29 @@ func (l *listener) keep(ctx context.Context, ps *redis.PubSub, over <-chan struc
 
 // subscribe asks for the channels that are wanted and were not asked for, and
 // ends those that nobody wants any more.
-func (l *listener) subscribe(ctx context.Context, ps *redis.PubSub) error {
-	add, drop := l.difference()
+func (l *listener) subscribe(ctx, call context.Context, ps *redis.PubSub) error {
+	add, drop := l.difference(ctx)
 	if len(drop) > 0 {
-		if err := ps.Unsubscribe(ctx, drop...); err != nil {
+		if err := ps.Unsubscribe(call, drop...); err != nil {
 			return err
 		}
 	}
 	if len(add) == 0 {
 		return nil
 	}
-	return ps.Subscribe(ctx, add...)
+	return ps.Subscribe(call, add...)
 }
 
-func (l *listener) difference() (add, drop []string) {
+// difference leaves everything to the next connection once ctx, which is this
+// one's, has ended. (Schedule: the last listener stops, which ends ctx; another
+// comes before this connection has noticed. Subscribed here it would hear Up,
+// miss what follows, and hear Down.)
+func (l *listener) difference(ctx context.Context) (add, drop []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, nil
+	}
 	for channel, sp := range l.spaces {
 		if !sp.asked {
 			sp.asked = true

@@ -88,12 +88,12 @@ func (e *ear) want(kind store.EventKind, key store.Key) store.Event {
 	return event
 }
 
-// heard returns what kinds of events came for a key. It invalidates the key:
-// events of one key come in their order, so what was sent before has come when
-// this one has.
+// heard returns what kinds of events came for a key. It ends the key with a set
+// and an invalidate: events of one key come in their order, so what was sent
+// before has come when those two have.
 func (e *ear) heard(key store.Key) []store.EventKind {
 	e.t.Helper()
-	e.t.set(key, "last") // two events, since an invalidate may itself be looked for
+	e.t.set(key, "last")
 	e.t.invalidate(key)
 	var kinds []store.EventKind
 	for {

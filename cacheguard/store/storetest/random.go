@@ -24,8 +24,11 @@ const SeedVariable = "STORETEST_SEED"
 // prints the seed and the shortest history that was found to fail.
 func Histories(seed uint64, n int) Check {
 	return Check{"random/every history goes as the model says", func(t *trial) {
-		if s, err := strconv.ParseUint(os.Getenv(SeedVariable), 10, 64); err == nil {
-			seed = s
+		if text := os.Getenv(SeedVariable); text != "" {
+			var err error
+			if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+				t.Fatalf("%s: %v", SeedVariable, err)
+			}
 		}
 		late := 0
 		for from := 0; from < n; from += batch {
@@ -44,7 +47,7 @@ func Histories(seed uint64, n int) Check {
 	}}
 }
 
-var randomChecks = []Check{Histories(rand.Uint64()>>1, 48)}
+var randomChecks = []Check{Histories(rand.Uint64()>>1, 2*batch)}
 
 // batch is how many histories are played at once.
 const batch = 16

@@ -34,15 +34,16 @@ if lease > 0 and not mine then
 end
 
 local second = 0
-if r and r.failed and not mine then
+if r and r.failed then
   local cooling = cooling_left(r, t)
   if cooling > 0 then
     local last = process(r.failed)
     local fleet = r.failed_before and process(r.failed_before) ~= last
-    if fleet or last == process(holder) then
+    if not (fleet or last == process(holder)) then
+      second = 1
+    elseif not mine then
       return { 4, t, cooling, r.failed, r.reason }
     end
-    second = 1
   end
 end
 
