@@ -81,6 +81,7 @@ type question[V any] struct {
 type how struct {
 	via    Via
 	waited time.Duration // for flights
+	left   bool          // its context ended: the caller has left
 }
 
 // use judges an answer.

@@ -150,6 +150,7 @@ func (g *Guard[V]) Get(ctx context.Context, key string, load Loader[V]) (V, erro
 func (g *Guard[V]) GetEntry(ctx context.Context, key string, load Loader[V]) (Entry[V], error) {
 	q := question[V]{load: load}
 	e, err := g.get(ctx, key, &q)
+	q.left = err != nil && err == ctx.Err()
 	return g.answered(key, q.how, e, err)
 }
 
@@ -160,6 +161,7 @@ func (g *Guard[V]) Refresh(ctx context.Context, key string, load Loader[V]) (V, 
 	q := question[V]{load: load, anew: true}
 	e, err := g.get(ctx, key, &q)
 	if err != nil {
+		q.left = err == ctx.Err()
 		e = Entry[V]{State: e.State} // not the value that was to be replaced
 	}
 	e, err = g.answered(key, q.how, e, err)
@@ -175,7 +177,7 @@ func (g *Guard[V]) Refresh(ctx context.Context, key string, load Loader[V]) (V, 
 func (g *Guard[V]) Do(ctx context.Context, key string, ask Ask[V]) (Entry[V], error) {
 	q := question[V]{ask: ask, asks: true}
 	e, err := g.get(ctx, key, &q)
-	if err != nil && err == ctx.Err() {
+	if q.left = err != nil && err == ctx.Err(); q.left {
 		err = context.Cause(ctx)
 	}
 	return g.answered(key, q.how, e, err)

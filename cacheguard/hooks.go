@@ -110,6 +110,7 @@ type AnswerInfo struct {
 	Stale     StaleReason // if State is Stale
 	Coalesced bool
 	Waited    time.Duration // for flights, in all; zero: none was joined
+	Left      bool          // Err is of the caller's own context: it has left
 	Err       error
 }
 
@@ -171,12 +172,13 @@ type ClaimInfo struct {
 	SecondOpinion bool          // another process failed, this one may try
 }
 
-// LoadInfo tells about one load of the origin.
+// LoadInfo tells about one load of the origin. Among its errors, ErrNotFound is
+// an answer, a *PassError no failure, and store.ErrLost says that the load was
+// cancelled because another process had brought a newer value.
 type LoadInfo struct {
 	Key        string
 	Took       time.Duration
-	Err        error         // nil, or why there is no value; ErrNotFound is an answer, a *PassError neither failure nor value; store.ErrLost: cancelled, another process had brought a newer value
-	Cut        bool          // at LoadLimit
+	Err        error         // nil, or why there is no value
 	Length     time.Duration // of the lease it was granted; zero: loaded without one
 	Background bool          // a refresh that began with no caller waiting
 	Early      bool          // began while the entry was still fresh

@@ -391,7 +391,7 @@ func TestFillToldAsOvertakenIfAWriteCameBetween(t *testing.T) {
 	})
 }
 
-func TestLoadCutAtLoadLimitIsToldAsCut(t *testing.T) {
+func TestLoadCutAtLoadLimitSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var loads notes[cacheguard.LoadInfo]
 		g := newGuard(t, memstore.New(memstore.Options{}), options{
@@ -399,10 +399,10 @@ func TestLoadCutAtLoadLimitIsToldAsCut(t *testing.T) {
 		})
 		o := &origin{takes: time.Minute}
 		_, err := g.Get(t.Context(), "k", o.load)
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Get = %v", err)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, cacheguard.ErrLoadLimit) {
+			t.Errorf("Get = %v, want ErrLoadLimit and a deadline", err)
 		}
-		if l := loads.only(t); !l.Cut || l.Took != time.Second {
+		if l := loads.only(t); !errors.Is(l.Err, cacheguard.ErrLoadLimit) || l.Took != time.Second {
 			t.Errorf("the load was told as %+v, want cut after a second", l)
 		}
 	})

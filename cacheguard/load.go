@@ -24,15 +24,6 @@ type loading[T any] struct {
 	under context.Context // of that span
 }
 
-// cutError is the cause of a loader's context that has run for LoadLimit.
-type cutError struct{ limit time.Duration }
-
-func (e *cutError) Error() string {
-	return fmt.Sprintf("cacheguard: load cut at LoadLimit (%v): %v", e.limit, context.DeadlineExceeded)
-}
-
-func (e *cutError) Unwrap() error { return context.DeadlineExceeded }
-
 // result is what a loader brought.
 type result[T any] struct {
 	value T
@@ -48,7 +39,7 @@ func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, span
 	under, spanned := g.tells.begin(ctx, span)
 	ctx, cancel := context.WithCancelCause(under)
 	ctx, expire := context.WithDeadlineCause(ctx, since.Add(limit),
-		&cutError{limit})
+		fmt.Errorf("%w (%v): %w", ErrLoadLimit, limit, context.DeadlineExceeded))
 	unhook := context.AfterFunc(g.ctx, func() { cancel(ErrClosed) })
 	loaded := make(chan result[T], 1)
 	g.tasks.another()

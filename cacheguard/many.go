@@ -111,7 +111,7 @@ func (m *many[V]) result(err error) (map[string]V, error) {
 // settle takes the answer to one key.
 func (m *many[V]) settle(key string, via Via, e Entry[V], err error) {
 	delete(m.want, key)
-	e, err = m.g.answered(key, how{via, m.waitedFor()}, e, err)
+	e, err = m.g.answered(key, how{via: via, waited: m.waitedFor()}, e, err)
 	switch {
 	case err == nil:
 		m.values[key] = e.Value

@@ -102,7 +102,7 @@ func (g *Guard[V]) answered(key string, h how, e Entry[V], err error) (Entry[V],
 	if g.tells.answer.on() {
 		g.tells.answer.tell(&g.tells.panics, AnswerInfo{
 			Key: key, State: e.State, Via: h.via, Stale: staleReason(e.State, h.via, err),
-			Coalesced: e.Coalesced, Waited: h.waited, Err: err,
+			Coalesced: e.Coalesced, Waited: h.waited, Left: h.left, Err: err,
 		})
 	}
 	return e, err
@@ -140,8 +140,7 @@ func (g *Guard[V]) claimed(f *flight[V], c store.Claim, v store.Verdict) {
 }
 
 func (g *Guard[V]) loaded(f *flight[V], info LoadInfo) {
-	var cut *cutError
-	info.Key, info.Background, info.Early, info.Cut = f.key, f.background, f.early, errors.As(info.Err, &cut)
+	info.Key, info.Background, info.Early = f.key, f.background, f.early
 	g.tells.load.tell(&g.tells.panics, info)
 }
 
