@@ -210,16 +210,14 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 
 // round is one round of get. again: what came was not for this caller.
 func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *question[V], arrival uint64, turnedDown *Entry[V]) (e Entry[V], err error, again bool) {
-	s := new(seeker)
-	l, mine, err := g.lookUnlessMissing(ctx, sh, key, s)
-	if mine && l.found != hit {
-		defer sh.sought(key, s)
+	l, r, err := g.look(ctx, sh, key)
+	if r != nil {
+		defer sh.sought(key, r)
 	}
+	mine := r != nil
 	switch {
 	case err != nil:
 		return *turnedDown, err, false
-	case l.found == hit && l.upTo < arrival:
-		return e, nil, true // its read was sent before this caller came: share the next
 	case l.found == pass:
 		e, err = g.pass(ctx, sh, key, q, &PassError{For: l.entry.Left})
 		return e, err, false
@@ -257,17 +255,6 @@ func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *quest
 	q.via = ViaFlight
 	e, err = g.answer(ctx, sh, key, q, out, mine, *turnedDown)
 	return e, err, false
-}
-
-// lookUnlessMissing is look, but for a key that a flight of this process has
-// found missing already: the caller can only join that. (What it gets from
-// there has rules of its own, see outcome.upTo, that do not depend on a look.
-// Nor does a miss, whoever it is told: the claim looks again.)
-func (g *Guard[V]) lookUnlessMissing(ctx context.Context, sh *shard[V], key string, s *seeker) (l look[V], mine bool, err error) {
-	if sh.missing(key) {
-		return look[V]{found: miss}, false, nil
-	}
-	return g.look(ctx, sh, key, s)
 }
 
 // answer turns what a flight brought into what a caller gets.
