@@ -202,6 +202,12 @@ type Failure struct {
 	Cooldown time.Duration // zero: the failure is counted, nothing is bound
 }
 
+// Filling is one of the fills of a FillMany.
+type Filling struct {
+	Grant   Grant
+	Content Content
+}
+
 // Begun is the token that was taken before the origin was written (Begin), to
 // be carried by the Set that follows.
 type Begun struct {
@@ -330,6 +336,14 @@ type Store interface {
 	// is none is not an error: Kind is None. An entry that names another key
 	// MUST NOT be returned; see Entry.Fault.
 	Load(ctx context.Context, key Key) (Entry, error)
+
+	// LoadMany, ClaimMany and FillMany do for many keys, in one round trip (one
+	// for each server), what Load, Claim and Fill do for one. Each key has its
+	// own result, and its own error, which is nil or as theirs; the slice of
+	// errors is nil if there is none. Keys are different from each other.
+	LoadMany(ctx context.Context, keys []Key) ([]Entry, []error)
+	ClaimMany(ctx context.Context, claims []Claim) ([]Verdict, []error)
+	FillMany(ctx context.Context, fills []Filling) []error
 
 	// Fill writes what was loaded under a grant, if the record still has the
 	// grant's birth mark and a fence that is not above the grant's token;

@@ -28,6 +28,15 @@ func (s *Store) Load(ctx context.Context, key store.Key) (store.Entry, error) {
 	l.client, l.name, l.body, l.server = nil, "", nil, 0
 	loads.Put(l)
 
+	if server > 0 {
+		clock = s.clock.learn(name, server, began)
+	}
+	return s.entryOf(name, body, err, clock, time.Now())
+}
+
+// entryOf makes an entry of what a GET of name has brought, with the sample of
+// the server's clock that goes with it.
+func (s *Store) entryOf(name string, body []byte, err error, clock *sample, now time.Time) (store.Entry, error) {
 	switch {
 	case errors.Is(err, redis.Nil):
 		return store.Entry{}, nil
@@ -35,11 +44,9 @@ func (s *Store) Load(ctx context.Context, key store.Key) (store.Entry, error) {
 		return store.Entry{Fault: &store.Fault{Op: "load", Class: store.ClassData, Err: errForeign}}, nil
 	case err != nil:
 		return store.Entry{}, s.fault("load", name, err)
+	case clock == nil: // it was asked for, and not told
+		return store.Entry{}, s.fault("load", name, errReply)
 	}
-	if server > 0 {
-		clock = s.clock.learn(name, server, began)
-	}
-	now := time.Now()
 	if now.Sub(clock.sent) > sampleWanted {
 		clock.wanted.Store(true)
 	}

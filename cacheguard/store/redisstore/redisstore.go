@@ -91,16 +91,10 @@ func micro(d time.Duration) int64 { return min(d, maxLife).Microseconds() }
 
 // Claim implements [store.Leases].
 func (s *Store) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
-	if c.Length <= 0 || c.Length > c.Keep {
-		return store.Verdict{}, fault("claim", fmt.Errorf("the lease's length %v must be above zero and at most Keep, which is %v", c.Length, c.Keep))
+	if err := checkClaim(c); err != nil {
+		return store.Verdict{}, err
 	}
-	entry := entryName(c.Key)
-	wait := 0
-	if c.Wait {
-		wait = 1
-	}
-	r, err := s.invoke(ctx, "claim", invocation{claimScript, names(entry),
-		[]any{int64(c.Seen), string(c.Holder), micro(c.Length), micro(c.Keep), wait, random()}})
+	r, err := s.invoke(ctx, "claim", claimInvocation(c))
 	if err != nil {
 		return store.Verdict{}, err
 	}
@@ -109,6 +103,22 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) (store.Verdict, error)
 		return store.Verdict{}, fault("claim", errReply)
 	}
 	return v, nil
+}
+
+func checkClaim(c store.Claim) error {
+	if c.Length <= 0 || c.Length > c.Keep {
+		return fault("claim", fmt.Errorf("the lease's length %v must be above zero and at most Keep, which is %v", c.Length, c.Keep))
+	}
+	return nil
+}
+
+func claimInvocation(c store.Claim) invocation {
+	wait := 0
+	if c.Wait {
+		wait = 1
+	}
+	return invocation{script: claimScript, keys: names(entryName(c.Key)),
+		args: []any{int64(c.Seen), string(c.Holder), micro(c.Length), micro(c.Keep), wait, random()}}
 }
 
 func readVerdict(r reply, c store.Claim) (v store.Verdict, ok bool) {
@@ -142,8 +152,8 @@ func readVerdict(r reply, c store.Claim) (v store.Verdict, ok bool) {
 func (s *Store) Renew(ctx context.Context, renewals []store.Renewal) []error {
 	invocations := make([]invocation, len(renewals))
 	for n, r := range renewals {
-		invocations[n] = invocation{renewScript, names(entryName(r.Grant.Key)),
-			[]any{r.Grant.Birth, string(r.Grant.Holder), micro(r.Length)}}
+		invocations[n] = invocation{script: renewScript, keys: names(entryName(r.Grant.Key)),
+			args: []any{r.Grant.Birth, string(r.Grant.Holder), micro(r.Length)}}
 	}
 	replies, errs := s.invokeAll(ctx, "renew", invocations)
 	for n, r := range replies {
@@ -163,8 +173,8 @@ func (s *Store) Release(ctx context.Context, g store.Grant, failure *store.Failu
 	if failure != nil {
 		cooldown, reason = micro(failure.Cooldown), failure.Reason[:min(len(failure.Reason), maxReason)]
 	}
-	_, err := s.invoke(ctx, "release", invocation{releaseScript, names(entryName(g.Key)),
-		[]any{g.Birth, string(g.Holder), cooldown, reason, channelName(g.Key.Space), g.Key.ID}})
+	_, err := s.invoke(ctx, "release", invocation{script: releaseScript, keys: names(entryName(g.Key)),
+		args: []any{g.Birth, string(g.Holder), cooldown, reason, channelName(g.Key.Space), g.Key.ID}})
 	return err
 }
 
@@ -173,7 +183,7 @@ func (s *Store) Begin(ctx context.Context, key store.Key, keep time.Duration) (s
 	if keep <= 0 {
 		return store.Begun{}, fault("begin", fmt.Errorf("keep is %v: it must be above zero", keep))
 	}
-	r, err := s.invoke(ctx, "begin", invocation{beginScript, names(entryName(key)), []any{micro(keep), random()}})
+	r, err := s.invoke(ctx, "begin", invocation{script: beginScript, keys: names(entryName(key)), args: []any{micro(keep), random()}})
 	if err != nil {
 		return store.Begun{}, err
 	}
@@ -187,17 +197,26 @@ func (s *Store) Begin(ctx context.Context, key store.Key, keep time.Duration) (s
 
 // Fill implements [store.Store].
 func (s *Store) Fill(ctx context.Context, g store.Grant, c store.Content) error {
+	w, err := s.filling(g, c)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, "fill", w)
+}
+
+// filling is a fill as it is sent.
+func (s *Store) filling(g store.Grant, c store.Content) (content, error) {
 	if err := s.checkContent(c); err != nil {
-		return fault("fill", err)
+		return content{}, fault("fill", err)
 	}
 	if c.HandOver <= 0 {
-		return fault("fill", fmt.Errorf("Content.HandOver is %v: it must be above zero", c.HandOver))
+		return content{}, fault("fill", fmt.Errorf("Content.HandOver is %v: it must be above zero", c.HandOver))
 	}
-	return s.write(ctx, "fill", content{
+	return content{
 		entry: entryName(g.Key), holder: string(g.Holder), token: g.Token, content: c, script: fillScript,
 		args: []any{g.Birth, string(g.Holder), int64(g.Token), g.Time, micro(c.TTL), micro(c.Grace), micro(c.HandOver),
 			channelName(g.Key.Space), g.Key.ID},
-	})
+	}, nil
 }
 
 // Set implements [store.Store].
@@ -243,7 +262,7 @@ func (s *Store) Expire(ctx context.Context, keys []store.Key) []error {
 func (s *Store) each(ctx context.Context, op string, sc *script, keys []store.Key) []error {
 	invocations := make([]invocation, len(keys))
 	for n, key := range keys {
-		invocations[n] = invocation{sc, names(entryName(key)), []any{channelName(key.Space), key.ID}}
+		invocations[n] = invocation{script: sc, keys: names(entryName(key)), args: []any{channelName(key.Space), key.ID}}
 	}
 	_, errs := s.invokeAll(ctx, op, invocations)
 	return nilIfNone(errs)

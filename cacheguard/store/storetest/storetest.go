@@ -109,7 +109,7 @@ type Check struct {
 
 // Checks returns the whole suite.
 func Checks() []Check {
-	return slices.Concat(leaseChecks, entryChecks, fenceChecks, eventChecks, keyChecks, concurrencyChecks)
+	return slices.Concat(leaseChecks, entryChecks, fenceChecks, eventChecks, keyChecks, manyChecks, concurrencyChecks, randomChecks)
 }
 
 // Run checks a backend in real time. A backend whose harnesses do not disturb

@@ -1,0 +1,125 @@
+package cacheguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// withoutLease is what a flight does when the store cannot be asked for a
+// lease: its callers are answered by a load of their own process; a background
+// rebuild is left for later.
+func (f *flight[V]) withoutLease() outcome[V] {
+	if f.background {
+		f.sh.rest(f.key, around(backgroundRest), nil)
+		return outcome[V]{}
+	}
+	return f.loadAlone()
+}
+
+// backgroundRest is how long a rebuild that could not reach the store is left
+// alone: the value is stale, not missing, and each attempt costs a time-out.
+const backgroundRest = time.Second
+
+// loadAlone loads without a lease. Nothing is stored, and nothing proves that
+// the value is not older than an invalidation: it is for those who were there
+// before the load began (S30).
+//
+// There is a bound on these loads over all keys. Waiting for one's turn takes
+// WaitLimit at most.
+func (f *flight[V]) loadAlone() outcome[V] {
+	wait := f.sh.sofar()
+	ctx, cancel := context.WithTimeout(f.g.ctx, f.g.opts.WaitLimit)
+	defer cancel()
+	if err := f.g.outages.Acquire(ctx, 1); err != nil {
+		if f.g.ctx.Err() != nil {
+			return failed[V](ErrClosed)
+		}
+		return outcome[V]{answers: true, err: fmt.Errorf("%w: OutageLoads (%d) loads are running without a lease", ErrWaitLimit, f.g.opts.OutageLoads), upTo: wait}
+	}
+	defer f.g.outages.Release(1)
+	since, began := time.Now(), f.sh.sofar()
+	run := f.startLoad(since, 0)
+	defer run.end()
+	r := run.await()
+	f.g.loaded(f, LoadInfo{Took: r.took, Err: r.err})
+	return f.sh.unstored(f.g, f.key, r, began)
+}
+
+// unstored is the outcome of a load without a lease. A process whose load
+// without a lease failed leaves the key alone for a cooldown: there is no
+// record that would tell it to.
+func (s *shard[V]) unstored(g *Guard[V], key string, r result[V], began uint64) outcome[V] {
+	out := outcome[V]{answers: true, led: true, upTo: began, began: began}
+	var p *PassError
+	switch {
+	case errors.Is(r.err, ErrNotFound):
+		out.entry = Entry[V]{State: Absent}
+	case r.err == nil, errors.As(r.err, &p):
+		out.entry = Entry[V]{Value: r.value, State: Rebuilt, Age: r.took}
+		if p != nil {
+			out.err, out.upTo = p, everybody
+		}
+	default:
+		out.err, out.upTo = r.err, everybody
+		if g.ctx.Err() == nil {
+			s.rest(key, g.cooldownOf(r.err), &CooldownError{Reason: reason(r.err)})
+		}
+	}
+	return out
+}
+
+// await waits for the loader's result, which comes by LoadLimit or Close.
+func (l *loading[T]) await() result[T] {
+	select {
+	case r := <-l.loaded:
+		return l.finished(r)
+	case <-l.ctx.Done():
+		return l.cut()
+	}
+}
+
+// pass answers a caller of a key that is not to be shared: a Do by telling it
+// so, a Get by its own load.
+func (g *Guard[V]) pass(ctx context.Context, sh *shard[V], key string, q *question[V], p *PassError) (Entry[V], error) {
+	if q.asks {
+		return Entry[V]{}, p
+	}
+	if p, left, ok := sh.resting(key); ok && p.err != nil {
+		return Entry[V]{}, cooling(p.err, left)
+	}
+	done, err := g.waitsFor(ctx, key)
+	if err != nil {
+		return Entry[V]{}, err
+	}
+	defer done()
+	return g.loadUnshared(ctx, sh, key, q.reloader(key))
+}
+
+// loadUnshared loads for one caller, under its own context. Nobody shares it:
+// it begins after its only caller came.
+func (g *Guard[V]) loadUnshared(ctx context.Context, sh *shard[V], key string, load Reloader[V]) (Entry[V], error) {
+	if !g.tasks.enter() {
+		return Entry[V]{}, ErrClosed
+	}
+	defer g.tasks.leave()
+	run := startLoad(g, g.loaderContext(ctx, key), time.Now(), func(ctx context.Context) (V, error) {
+		return load(ctx, Entry[V]{})
+	})
+	defer run.end()
+	r := run.await()
+	if err := ctx.Err(); err != nil && r.err != nil {
+		return Entry[V]{}, err // the caller left; that says nothing about the origin
+	}
+	g.loaded(&flight[V]{key: key}, LoadInfo{Took: r.took, Err: r.err})
+	out := sh.unstored(g, key, r, everybody)
+	var p *PassError
+	if errors.As(out.err, &p) {
+		out.err = nil
+	}
+	if out.err == nil {
+		out.err = out.entry.absent()
+	}
+	return out.entry, out.err
+}

@@ -1,0 +1,221 @@
+package cacheguard
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+)
+
+const (
+	// breakerTrips is how many calls in a row fail before the breaker opens.
+	breakerTrips = 3
+
+	// breakerProbes is how often an open breaker asks whether the store is back.
+	breakerProbes = 500 * time.Millisecond
+)
+
+// errBreakerOpen is the cause of a fault that cost nothing: the store was not
+// asked.
+var errBreakerOpen = errors.New("the store has failed repeatedly and is not asked for a while")
+
+// The breaker's view of the store, in the order of trust.
+const (
+	healthy    int32 = iota // nothing to count: calls do not touch the breaker
+	suspicious              // the last call failed: every result is counted
+	open                    // calls are refused; a task probes
+)
+
+// breaker is a store that is not asked while it fails, so that an outage costs
+// a caller at most one time-out, and soon none. The library keeps the state;
+// what is ours is that a healthy store costs one atomic load per call, and that
+// no caller has to be the probe.
+type breaker struct {
+	store.Store
+	state  atomic.Int32
+	cb     *gobreaker.CircuitBreaker[struct{}]
+	opened func() // starts a task that calls probe until it returns true
+}
+
+func newBreaker(s store.Store, opened func(), changed func(open bool)) *breaker {
+	b := &breaker{Store: s, opened: opened}
+	b.cb = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        "cacheguard store",
+		MaxRequests: 1,
+		Timeout:     breakerProbes / 2, // open to half-open; the task sets the pace
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerTrips },
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			switch {
+			case from == gobreaker.StateClosed:
+				b.state.Store(open)
+				changed(true)
+			case to == gobreaker.StateClosed:
+				b.state.Store(healthy)
+				changed(false)
+			}
+		},
+	})
+	return b
+}
+
+// blames tells whether an error says that the store as a whole is ill. A full
+// store, a replica and a bad entry answer quickly, and may still be read.
+func blames(err error) bool {
+	switch store.ClassOf(err) {
+	case store.ClassTimeout, store.ClassConnection, store.ClassPool, store.ClassLoading, store.ClassCluster, store.ClassDenied:
+		return true
+	}
+	return false
+}
+
+// refused is the fault of a call that is not made, or nil.
+func (b *breaker) refused(op string) error {
+	if b.state.Load() != open {
+		return nil
+	}
+	return &store.Fault{Op: op, Class: store.ClassConnection, Err: errBreakerOpen}
+}
+
+// heard takes the result of a call.
+func (b *breaker) heard(err error) {
+	bad := err != nil && blames(err)
+	if b.state.Load() == healthy && !bad {
+		return
+	}
+	if b.count(bad) == gobreaker.StateClosed {
+		b.state.CompareAndSwap(healthy, suspicious)
+		if !bad {
+			b.state.CompareAndSwap(suspicious, healthy)
+		}
+	}
+}
+
+// count tells the library, and returns the state after that.
+func (b *breaker) count(bad bool) gobreaker.State {
+	before := b.state.Load()
+	if before == open {
+		return gobreaker.StateOpen // a straggler from before: the probes decide
+	}
+	_, _ = b.cb.Execute(func() (struct{}, error) {
+		if bad {
+			return struct{}{}, errBreakerOpen
+		}
+		return struct{}{}, nil
+	})
+	after := b.cb.State()
+	if after == gobreaker.StateOpen && b.state.Load() == open {
+		b.opened()
+	}
+	return after
+}
+
+// probe asks the store, if it is time to, and tells whether the breaker has
+// closed.
+func (b *breaker) probe(ctx context.Context, key store.Key) bool {
+	_, _ = b.cb.Execute(func() (struct{}, error) {
+		_, err := b.Store.Load(ctx, key)
+		if err != nil && blames(err) {
+			return struct{}{}, err
+		}
+		return struct{}{}, nil
+	})
+	return b.cb.State() == gobreaker.StateClosed
+}
+
+func (b *breaker) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	if err := b.refused("load"); err != nil {
+		return store.Entry{}, err
+	}
+	e, err := b.Store.Load(ctx, key)
+	b.heard(err)
+	return e, err
+}
+
+func (b *breaker) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
+	if err := b.refused("claim"); err != nil {
+		return store.Verdict{}, err
+	}
+	v, err := b.Store.Claim(ctx, c)
+	b.heard(err)
+	return v, err
+}
+
+func (b *breaker) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, []error) {
+	entries := make([]store.Entry, len(keys)) // also if the call is refused
+	errs := b.callMany("load", len(keys), func() (errs []error) {
+		entries, errs = b.Store.LoadMany(ctx, keys)
+		return errs
+	})
+	return entries, errs
+}
+
+func (b *breaker) ClaimMany(ctx context.Context, claims []store.Claim) ([]store.Verdict, []error) {
+	verdicts := make([]store.Verdict, len(claims))
+	errs := b.callMany("claim", len(claims), func() (errs []error) {
+		verdicts, errs = b.Store.ClaimMany(ctx, claims)
+		return errs
+	})
+	return verdicts, errs
+}
+
+func (b *breaker) FillMany(ctx context.Context, fills []store.Filling) []error {
+	return b.callMany("fill", len(fills), func() []error { return b.Store.FillMany(ctx, fills) })
+}
+
+func (b *breaker) Release(ctx context.Context, g store.Grant, f *store.Failure) error {
+	return b.call("release", func() error { return b.Store.Release(ctx, g, f) })
+}
+
+func (b *breaker) Fill(ctx context.Context, g store.Grant, c store.Content) error {
+	return b.call("fill", func() error { return b.Store.Fill(ctx, g, c) })
+}
+
+func (b *breaker) Begin(ctx context.Context, key store.Key, keep time.Duration) (begun store.Begun, err error) {
+	err = b.call("begin", func() error {
+		begun, err = b.Store.Begin(ctx, key, keep)
+		return err
+	})
+	return begun, err
+}
+
+func (b *breaker) Set(ctx context.Context, w store.Write) error {
+	return b.call("set", func() error { return b.Store.Set(ctx, w) })
+}
+
+func (b *breaker) Invalidate(ctx context.Context, keys []store.Key) []error {
+	return b.callMany("invalidate", len(keys), func() []error { return b.Store.Invalidate(ctx, keys) })
+}
+
+func (b *breaker) Expire(ctx context.Context, keys []store.Key) []error {
+	return b.callMany("expire", len(keys), func() []error { return b.Store.Expire(ctx, keys) })
+}
+
+func (b *breaker) Renew(ctx context.Context, renewals []store.Renewal) []error {
+	return b.callMany("renew", len(renewals), func() []error { return b.Store.Renew(ctx, renewals) })
+}
+
+func (b *breaker) call(op string, do func() error) error {
+	if err := b.refused(op); err != nil {
+		return err
+	}
+	err := do()
+	b.heard(err)
+	return err
+}
+
+func (b *breaker) callMany(op string, n int, do func() []error) []error {
+	if err := b.refused(op); err != nil {
+		errs := make([]error, n)
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	errs := do()
+	b.heard(errors.Join(errs...))
+	return errs
+}

@@ -1,0 +1,297 @@
+package cacheguard
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+)
+
+// flight is one rebuild of one key in this process. There is one at a time per
+// key; callers of the key join it.
+//
+// A flight claims the lease. If it is granted, the flight leads: it loads and
+// fills. If another process holds it, the flight follows until there is a value
+// or it is its turn. A background flight (a refresh that nobody waits for) never
+// follows: what it was to bring, another is bringing.
+type flight[V any] struct {
+	g    *Guard[V]
+	sh   *shard[V]
+	key  string
+	load Reloader[V]
+	ctx  context.Context // of whoever began it: only its values are used
+
+	background bool
+	early      bool        // begun while the entry was fresh
+	missing    bool        // begun because there was nothing to serve
+	alone      bool        // the store is out of reach: load without a lease
+	prev       Entry[V]    // the entry that is to be replaced, if it could be read
+	seen       store.Token // of what was there, readable or not
+	cost       time.Duration
+
+	holder  store.Holder
+	batch   *batch[V] // of a GetMany, or nil
+	claimed bool      // it has taken part in the batch's claims
+
+	// missed is the last caller who was there at a look of this flight that did
+	// not find what a later one may: who may take a hand-over. A claim is such a
+	// look too.
+	missed uint64
+
+	// wake gets the kind of an event that concerns the key. It holds one: any
+	// event makes the flight look again.
+	wake chan store.EventKind
+
+	// unsure: a write of this process to the key could not reach the store
+	// while this flight was under way, so an accepted fill proves nothing (S31).
+	unsure atomic.Bool
+
+	// overtaken: the key was written or invalidated while this flight was under
+	// way. It does not end it: callers go on joining, so that there is one load
+	// per key and process however fast writes come (S33). The fence decides.
+	// Guarded by sh.mu.
+	overtaken bool
+}
+
+// outcome is what a flight brought, and for whom.
+type outcome[V any] struct {
+	answers bool // false: nothing for anybody, all go round
+	led     bool // by a load of this process
+	entry   Entry[V]
+	err     error  // why there is no entry; *PassError: each is to load for itself
+	upTo    uint64 // the last caller that it is for
+	began   uint64 // the last caller that was there before the load began; 0: unknown
+	by      *flight[V]
+}
+
+// everybody is an upTo for what is true whenever it was asked, such as a
+// failure.
+const everybody = math.MaxUint64
+
+func failed[V any](err error) outcome[V] {
+	return outcome[V]{answers: true, err: err, upTo: everybody}
+}
+
+// isFor tells whether the outcome is an answer to a caller of that number; anew:
+// to one that accepts only what was loaded since it came.
+func (o *outcome[V]) isFor(arrival uint64, anew bool) bool {
+	if anew && o.err == nil {
+		return o.answers && o.began >= arrival
+	}
+	return o.answers && o.upTo >= arrival
+}
+
+// join waits for the flight of key, which it begins if there is none. mine
+// tells whether this caller began it. The error is ctx's or ErrCycle.
+func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *question[V], l look[V]) (out outcome[V], mine bool, err error) {
+	if p, left, ok := sh.resting(key); ok && p.err != nil {
+		// A cooldown that is known here needs no claim to be told again.
+		return failed[V](cooling(p.err, left)), false, nil
+	}
+	done, err := g.waitsFor(ctx, key)
+	if err != nil {
+		return out, false, err
+	}
+	defer done()
+	f := g.newFlight(ctx, sh, key, q.reloader(key), l)
+	select {
+	case r := <-f.begin():
+		out := r.Val.(outcome[V])
+		return out, out.by == f, nil
+	case <-ctx.Done():
+		return out, false, ctx.Err()
+	}
+}
+
+// rebuildInBackground begins a flight that nobody waits for, unless one is
+// running or the key is to be left alone.
+func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key string, q *question[V], l look[V]) {
+	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil || !q.loads() {
+		return
+	}
+	f := g.newFlight(ctx, sh, key, q.reloader(key), l)
+	f.inBackground(l.entry.State == Fresh)
+	f.begin()
+}
+
+// newFlight makes a flight that replaces what l has found.
+func (g *Guard[V]) newFlight(ctx context.Context, sh *shard[V], key string, load Reloader[V], l look[V]) *flight[V] {
+	return &flight[V]{
+		g: g, sh: sh, key: key, load: load, ctx: ctx,
+		prev: l.entry, seen: l.token, missed: l.upTo, cost: l.cost,
+		missing: l.found != hit,
+		alone:   l.found == outage,
+	}
+}
+
+// inBackground makes it a flight that nobody waits for.
+func (f *flight[V]) inBackground(early bool) {
+	f.background, f.early = true, early
+	f.ctx = withLink(f.ctx, nil) // it is nobody's part: the chain of loads that asked ends here
+}
+
+// begin starts the flight, or joins the one that the key has.
+func (f *flight[V]) begin() <-chan singleflight.Result {
+	return f.sh.rebuilds.DoChan(f.key, func() (any, error) {
+		out := f.run()
+		out.by = f
+		return out, nil
+	})
+}
+
+// run is a flight's life.
+func (f *flight[V]) run() outcome[V] {
+	if !f.g.tasks.enter() {
+		return failed[V](ErrClosed)
+	}
+	defer f.g.tasks.leave()
+	f.wake = make(chan store.EventKind, 1)
+	f.holder = f.g.newHolder()
+	// Registered before the claim is sent: no fill can fall between.
+	f.sh.register(f)
+	defer f.sh.unregister(f)
+	if f.alone {
+		return f.loadAlone()
+	}
+	return f.claimOrFollow()
+}
+
+// claimOrFollow goes on until there is an answer, a grant, or no more time.
+func (f *flight[V]) claimOrFollow() outcome[V] {
+	var w wait
+	for {
+		before := f.sh.sofar()
+		sent := time.Now()
+		v, err := f.claim()
+		if err != nil {
+			f.followed(&w, err)
+			return f.withoutLease()
+		}
+		if v.Outcome != store.Changed {
+			f.missed = before
+		}
+		switch v.Outcome {
+		case store.Granted:
+			f.followed(&w, nil)
+			return f.lead(v.Grant, sent)
+		case store.Cooling:
+			return f.cool(&w, v)
+		case store.Held:
+			if f.background {
+				f.sh.rest(f.key, v.Left, nil)
+				return outcome[V]{}
+			}
+			w.begin(f.g.opts.WaitLimit, before, v.Token)
+			again, err := f.await(&w, v.Left)
+			if err != nil {
+				f.followed(&w, err)
+				return outcome[V]{answers: true, err: err, upTo: w.upTo(err)}
+			}
+			if again == claimAgain {
+				continue
+			}
+		case store.Changed:
+			if f.background {
+				return outcome[V]{} // somebody else has done it
+			}
+		}
+		if out, ok := f.lookAgain(&w); ok {
+			f.followed(&w, out.err)
+			return out
+		}
+	}
+}
+
+// claim asks for the lease once, and once more if the connection broke under
+// it. A claim whose outcome stays unknown is given up by its holder id.
+func (f *flight[V]) claim() (store.Verdict, error) {
+	c := store.Claim{
+		Key:    f.g.key(f.key),
+		Seen:   f.seen,
+		Holder: f.holder,
+		Length: f.g.tuner.Length(f.cost),
+		Keep:   f.g.opts.LoadLimit,
+		Wait:   !f.background,
+	}
+	v, err := f.ask(c)
+	if err == nil {
+		f.g.claimed(f, c, v)
+		return v, nil
+	}
+	f.g.fault(f.key, err)
+	if retryable(err) {
+		v, err = f.g.store.Claim(f.g.ctx, c)
+		if err != nil {
+			f.g.fault(f.key, err)
+		}
+	}
+	if err != nil || v.Outcome != store.Granted {
+		// The one whose reply was lost may have been granted: nobody must wait
+		// for it (C027, S34). Whatever this flight claims next is not that.
+		f.g.giveUp(store.Grant{Key: c.Key, Holder: f.holder})
+		f.holder = f.g.newHolder()
+	}
+	if err == nil {
+		f.g.claimed(f, c, v)
+	}
+	return v, err
+}
+
+// ask sends a claim: the first one of a GetMany's flight with the others'.
+func (f *flight[V]) ask(c store.Claim) (store.Verdict, error) {
+	if f.batch != nil && !f.claimed {
+		f.claimed = true
+		return f.batch.claims.with(c)
+	}
+	return f.g.store.Claim(f.g.ctx, c)
+}
+
+// lookAgain reads the store after something happened, and says whether that
+// answers the flight's callers.
+func (f *flight[V]) lookAgain(w *wait) (outcome[V], bool) {
+	missed := f.missed
+	l := f.g.lookNow(f.sh, f.key)
+	out := outcome[V]{answers: true, entry: l.entry, upTo: l.upTo}
+	switch {
+	case l.found == outage:
+		return f.withoutLease(), true
+	case l.found == pass:
+		return failed[V](&PassError{For: l.entry.Left}), true
+	case l.found == handOver && l.token != f.seen:
+		out.upTo = missed // for those who waited, nobody else
+	case l.found != hit || l.token == f.seen:
+		// None, or not for us, or what was to be replaced. The next claim has
+		// seen it, so that it does not say "changed" for ever (S36).
+		f.prev, f.seen, f.missed, f.cost = l.entry, l.token, l.upTo, l.cost
+		return outcome[V]{}, false
+	}
+	if w.begun() && out.entry.State == Fresh {
+		out.entry.State = Followed
+	}
+	if w.begun() && l.token > w.token {
+		out.began = w.cut // its claim came after the one that we first met
+	}
+	return out, true
+}
+
+// cool answers with the cooldown that binds the key, and remembers it.
+func (f *flight[V]) cool(w *wait, v store.Verdict) outcome[V] {
+	err := &CooldownError{Left: v.Left, Reason: v.Reason}
+	f.followed(w, err)
+	f.sh.rest(f.key, v.Left, err)
+	return failed[V](err)
+}
+
+// cooling is a remembered cooldown's error with what is left of it now.
+func cooling(err error, left time.Duration) error {
+	var c *CooldownError
+	if errors.As(err, &c) {
+		return &CooldownError{Left: left, Reason: c.Reason}
+	}
+	return err
+}

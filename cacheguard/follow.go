@@ -1,0 +1,123 @@
+package cacheguard
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+)
+
+// wait is what a flight remembers about following other holders.
+type wait struct {
+	since    time.Time // zero: it has not had to wait
+	deadline time.Time
+	cut      uint64      // the last caller that was there when it began
+	token    store.Token // of the lease that was running then
+	round    int
+}
+
+func (w *wait) begun() bool { return !w.since.IsZero() }
+
+func (w *wait) begin(limit time.Duration, cut uint64, token store.Token) {
+	if !w.begun() {
+		w.since, w.cut, w.token = time.Now(), cut, token
+		w.deadline = w.since.Add(limit)
+	}
+}
+
+// upTo says whom an error that ended the wait is for: whoever came later has
+// not waited that long yet.
+func (w *wait) upTo(err error) uint64 {
+	if err == ErrClosed {
+		return everybody
+	}
+	return w.cut
+}
+
+// again says what a follower does next.
+type again bool
+
+const (
+	lookFirst  again = false // a value may be there: read it
+	claimAgain again = true  // ask for the lease; the claim looks, too
+)
+
+// await waits for the end of another's lease, which has left to go: for a
+// message, for the poll timer in case it was lost, and for the lease to run
+// out. It holds no connection.
+func (f *flight[V]) await(w *wait, left time.Duration) (again, error) {
+	poll := f.g.pollInterval(w.round)
+	w.round++
+	// Whoever waits for the same lease claims when it has run out. A little
+	// spread lets the first have its reply before the others ask.
+	lapse := left + rand.N(leaseSpread)
+	timer := time.NewTimer(max(min(poll, lapse, time.Until(w.deadline)), 0))
+	defer timer.Stop()
+	select {
+	case kind := <-f.wake:
+		if kind == store.Filled || kind == store.Written {
+			return lookFirst, nil
+		}
+		return claimAgain, nil
+	case <-timer.C:
+		if !time.Now().Before(w.deadline) {
+			return false, fmt.Errorf("%w: no value of key after %v (WaitLimit)", ErrWaitLimit, f.g.opts.WaitLimit)
+		}
+		return claimAgain, nil
+	case <-f.g.ctx.Done():
+		return false, ErrClosed
+	}
+}
+
+const leaseSpread = 5 * time.Millisecond
+
+// hear takes the store's events. It runs on the store's goroutine and must not
+// block.
+func (g *Guard[V]) hear(ev store.Event) {
+	switch ev.Kind {
+	case store.Up, store.Down:
+		// Something may have been missed, or may be from now on.
+		g.hearing.Store(ev.Kind == store.Up)
+		g.forgetNear()
+		g.wakeAll()
+	case store.Written, store.Invalidated, store.Expired:
+		g.overtaken(ev.ID, ev.Kind)
+	default:
+		sh := g.shards.of(ev.ID)
+		sh.resume(ev.ID)
+		if f := sh.flight(ev.ID); f != nil {
+			f.signal(ev.Kind)
+		}
+	}
+}
+
+// overtaken tells this process's flight and near cache that a key was written
+// or invalidated.
+func (g *Guard[V]) overtaken(key string, by store.EventKind) {
+	if f := g.shards.of(key).overtake(g, key); f != nil {
+		f.signal(by)
+	}
+}
+
+// signal wakes the flight. An event that finds another one waiting is dropped:
+// the flight looks again in any case, and finds what both told.
+func (f *flight[V]) signal(kind store.EventKind) {
+	select {
+	case f.wake <- kind:
+	default:
+	}
+}
+
+// wakeAll lets every flight look again.
+func (g *Guard[V]) wakeAll() {
+	for i := range g.shards.table {
+		sh := &g.shards.table[i]
+		sh.mu.Lock()
+		sh.events.Add(1) // what is being read now may be what was missed
+		for _, f := range sh.flights {
+			f.signal(store.Up)
+		}
+		sh.mu.Unlock()
+	}
+}

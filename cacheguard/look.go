@@ -1,0 +1,175 @@
+package cacheguard
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+)
+
+// found says what a look at the store means to a caller.
+type found uint8
+
+const (
+	miss     found = iota // nothing for it: somebody has to load
+	hit                   // an answer, fresh, stale or absent
+	pass                  // do not collapse: each caller loads for itself
+	handOver              // an answer for those who have waited for it, to others a miss
+	outage                // the store did not answer, or is not to be believed
+)
+
+// look is one read of the store, shared by the callers of this process that
+// were there before it was sent.
+type look[V any] struct {
+	found found
+	entry Entry[V]      // for hit and handOver
+	token store.Token   // of what was there, readable or not
+	cost  time.Duration // of the load that brought it
+	upTo  uint64        // the last caller that was there before
+	err   error         // for outage: the fault
+
+	// untrusted: the store was not asked, since a write of this process has not
+	// reached it yet.
+	untrusted bool
+}
+
+// look reads the store for a caller, together with those who come at the same
+// time. mine tells whether it was this caller's read; if so, and if there was
+// nothing to serve, the caller has to call seeker.done in the end. The error is
+// ctx's, or ErrClosed.
+func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, s *seeker) (l look[V], mine bool, err error) {
+	ch := sh.looks.DoChan(key, func() (any, error) {
+		s.sent = true
+		if !g.tasks.enter() {
+			return nil, ErrClosed
+		}
+		defer g.tasks.leave()
+		if sh.missing(key) { // found out since this caller asked
+			return &look[V]{found: miss}, nil
+		}
+		l := g.lookNow(sh, key)
+		if l.found != hit && l.found != pass {
+			sh.seek(key, s)
+		}
+		return l, nil
+	})
+	select {
+	case r := <-ch:
+		if r.Err != nil {
+			return l, false, r.Err
+		}
+		return *r.Val.(*look[V]), s.sent, nil
+	case <-ctx.Done():
+		sh.sought(key, s)
+		return l, false, ctx.Err()
+	}
+}
+
+// seeker is a caller whose look has found nothing to serve, and who is about to
+// begin the key's flight. Until that is registered, and on a busy machine that
+// can take a while, whoever comes would read the store again to find the same.
+type seeker struct {
+	sent bool // it was this caller's read; written before its result is there
+	gone bool // guarded by the shard's mu
+}
+
+// seek notes that s is about to begin the flight of key.
+func (s *shard[V]) seek(key string, by *seeker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !by.gone {
+		s.seekers[key] = by
+	}
+}
+
+// sought ends that.
+func (s *shard[V]) sought(key string, by *seeker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	by.gone = true
+	if s.seekers[key] == by {
+		delete(s.seekers, key)
+	}
+}
+
+// lookNow reads the store once.
+func (g *Guard[V]) lookNow(sh *shard[V], key string) *look[V] {
+	l := &look[V]{upTo: sh.sofar()}
+	if g.pending.has(key) {
+		l.found, l.untrusted = outage, true // what is stored is what a write of ours could not remove
+		return l
+	}
+	sent, events := g.now(), sh.events.Load()
+	e, err := g.store.Load(g.ctx, g.key(key))
+	g.seen(sh, key, l, e, err, sent, events)
+	return l
+}
+
+// seen completes a look with what the store has answered to a read that was
+// sent at sent, when so many events had happened in the shard.
+func (g *Guard[V]) seen(sh *shard[V], key string, l *look[V], e store.Entry, err error, sent time.Duration, events uint64) {
+	if err != nil {
+		g.fault(key, err)
+		l.found, l.err = outage, err
+		return
+	}
+	l.token = e.Token
+	if e.Fault != nil {
+		g.fault(key, e.Fault)
+	}
+	g.judge(l, key, e)
+	if l.found == hit && g.near != nil {
+		sh.copyNear(g, key, func() bool { return sh.events.Load() == events }, l.entry, sent, e.Left, len(e.Payload))
+	}
+}
+
+// judge turns what is in the store into what it means.
+func (g *Guard[V]) judge(l *look[V], key string, e store.Entry) {
+	switch e.Kind {
+	case store.Value:
+		v, err := g.decode(key, e.Payload)
+		if err != nil {
+			return // a miss; the fault has been told
+		}
+		l.entry.Value = v
+		l.entry.State = Fresh
+		if e.Fresh <= 0 {
+			l.entry.State = Stale
+		}
+	case store.Absent:
+		l.entry.State = Absent
+	case store.Pass:
+		l.found = pass
+		l.entry.Left = e.Left
+		return
+	default:
+		return
+	}
+	l.found = hit
+	if e.HandOver {
+		l.found = handOver
+	}
+	l.entry.Age = max(e.Age, 0)
+	l.entry.Left = max(e.Fresh, 0)
+	l.entry.Token = e.Token
+	l.entry.TTL = e.TTL
+	l.cost = e.Cost
+}
+
+// drawsEarly decides whether a fresh hit is rebuilt while it is served. It is
+// asked once per look, not once per caller: the callers that share a look are
+// one reader to XFetch.
+func (g *Guard[V]) drawsEarly(l look[V]) bool {
+	return early(g.opts.EarlyRefresh, l.cost, l.entry.Left, rand.Float64())
+}
+
+func (g *Guard[V]) decode(key string, data []byte) (v V, err error) {
+	if p := g.protect("Codec.Decode", func() { v, err = g.opts.Codec.Decode(data) }); p != nil {
+		err = p
+	}
+	if err != nil {
+		g.fault(key, &store.Fault{Op: "decode", Class: store.ClassData, Err: err})
+	}
+	return v, err
+}

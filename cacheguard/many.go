@@ -1,0 +1,443 @@
+package cacheguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+)
+
+// ManyLoader asks the origin for the values of several keys at once. A key that
+// is missing from the map does not exist. With an error, the keys that are in
+// the map are loaded and the others have failed; a *ManyError says which have
+// failed, so that the rest do not exist.
+//
+// What [Loader] says of the context holds here, too, except that there is no
+// fencing token in it: each key has one of its own.
+type ManyLoader[V any] func(ctx context.Context, keys []string) (map[string]V, error)
+
+// ManyError tells which keys of a GetMany, or of a ManyLoader, have failed, and
+// why. errors.Is and errors.As look into all of them.
+type ManyError struct {
+	Errs map[string]error // by key; never empty, no nil
+}
+
+func (e *ManyError) Error() string {
+	for _, err := range e.Errs {
+		if len(e.Errs) == 1 {
+			return err.Error()
+		}
+		return fmt.Sprintf("cacheguard: %d keys failed, one of them: %v", len(e.Errs), err)
+	}
+	return "cacheguard: no key failed"
+}
+
+// Unwrap returns the errors.
+func (e *ManyError) Unwrap() []error {
+	errs := make([]error, 0, len(e.Errs))
+	for _, err := range e.Errs {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// maxMany bounds the keys of one GetMany.
+const maxMany = 10_000
+
+// GetMany is Get for several keys: what is stored comes in one round trip, the
+// missing are claimed in another, and load is called once for those that fall
+// to this process, while other processes, and flights that run already, bring
+// the rest. Keys may repeat, and at most 10,000 may differ.
+//
+// The map has the keys that exist. A key that is missing from it does not
+// exist, unless the error is a *ManyError that names it. Any other error, such
+// as ctx's, is about all keys that are missing.
+func (g *Guard[V]) GetMany(ctx context.Context, keys []string, load ManyLoader[V]) (map[string]V, error) {
+	if load == nil {
+		return nil, errors.New("cacheguard: the loader is nil; pass a function that asks the origin")
+	}
+	m := &many[V]{g: g, load: load, want: make(map[string]uint64, len(keys)), values: make(map[string]V, len(keys))}
+	for _, key := range keys {
+		if _, known := m.want[key]; known {
+			continue
+		}
+		if err := g.admit(ctx, key, &question[V]{asks: true}); err != nil {
+			return nil, err
+		}
+		m.want[key] = g.shards.of(key).arrive()
+	}
+	if len(m.want) > maxMany {
+		return nil, fmt.Errorf("cacheguard: GetMany of %d keys; use at most %d", len(m.want), maxMany)
+	}
+	m.fromNear()
+	for range maxRounds {
+		if len(m.want) == 0 {
+			return m.result(nil)
+		}
+		if err := m.round(ctx); err != nil {
+			return m.result(err)
+		}
+	}
+	return m.result(fmt.Errorf("%w: %d answers in a row were not for this caller", ErrWaitLimit, maxRounds))
+}
+
+// many is a GetMany under way.
+type many[V any] struct {
+	g    *Guard[V]
+	load ManyLoader[V]
+
+	want   map[string]uint64 // what has no answer yet, with its caller's number
+	values map[string]V
+	errs   map[string]error
+}
+
+// result is what the caller gets; err is about all that is still wanted.
+func (m *many[V]) result(err error) (map[string]V, error) {
+	if err == nil && len(m.errs) > 0 {
+		err = &ManyError{Errs: m.errs}
+	}
+	return m.values, err
+}
+
+// settle takes the answer to one key.
+func (m *many[V]) settle(key string, e Entry[V], err error) {
+	delete(m.want, key)
+	e, err = m.g.answered(key, e, err)
+	switch {
+	case err == nil:
+		m.values[key] = e.Value
+	case errors.Is(err, ErrNotFound):
+	default:
+		if m.errs == nil {
+			m.errs = make(map[string]error)
+		}
+		m.errs[key] = err
+	}
+}
+
+func (m *many[V]) fromNear() {
+	if m.g.near == nil {
+		return
+	}
+	now := m.g.now()
+	for key := range m.want {
+		if e, ok := m.g.near.served(key, now); ok {
+			m.settle(key, e, e.absent())
+		}
+	}
+}
+
+// round looks for all that is wanted, and lets flights bring what is missing.
+// The error is ctx's.
+func (m *many[V]) round(ctx context.Context) error {
+	keys := make([]string, 0, len(m.want))
+	for key := range m.want {
+		keys = append(keys, key)
+	}
+	looks, err := m.look(ctx, keys)
+	if err != nil {
+		return err
+	}
+	b := newBatch(m.g, ctx, m.load)
+	var flights []*flight[V]
+	var passed []string
+	for i, key := range keys {
+		l := looks[i]
+		switch l.found {
+		case pass:
+			passed = append(passed, key)
+			continue
+		case hit:
+			if l.entry.State == Stale || m.g.drawsEarly(*l) {
+				b.background(key, l)
+			}
+			m.settle(key, l.entry, l.entry.absent())
+			continue
+		case outage:
+			if m.outage(key, l) {
+				continue
+			}
+		}
+		if p, left, ok := m.g.shards.of(key).resting(key); ok && p.err != nil {
+			m.settle(key, Entry[V]{}, cooling(p.err, left))
+			continue
+		}
+		flights = append(flights, b.flight(key, l))
+	}
+	return m.wait(ctx, b, flights, passed)
+}
+
+// outage answers a key without the store, if that can be.
+func (m *many[V]) outage(key string, l *look[V]) bool {
+	if l.untrusted {
+		return false
+	}
+	if e, ok := m.g.nearKnown(key); ok {
+		m.settle(key, e, e.absent())
+		return true
+	}
+	if m.g.opts.Outage == FailFast {
+		m.settle(key, Entry[V]{}, l.err)
+		return true
+	}
+	return false
+}
+
+// look reads all keys in one round trip.
+func (m *many[V]) look(ctx context.Context, keys []string) ([]*look[V], error) {
+	g := m.g
+	looks := make([]*look[V], len(keys))
+	events := make([]uint64, len(keys))
+	var ask []store.Key
+	var places []int
+	for i, key := range keys {
+		sh := g.shards.of(key)
+		looks[i] = &look[V]{upTo: sh.sofar()}
+		if g.pending.has(key) {
+			looks[i].found, looks[i].untrusted = outage, true
+			continue
+		}
+		events[i] = sh.events.Load()
+		ask, places = append(ask, g.key(key)), append(places, i)
+	}
+	sent := g.now()
+	entries, errs := g.store.LoadMany(ctx, ask)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if g.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	for n, i := range places {
+		var err error
+		if errs != nil {
+			err = errs[n]
+		}
+		g.seen(g.shards.of(keys[i]), keys[i], looks[i], entries[n], err, sent, events[i])
+	}
+	return looks, nil
+}
+
+// wait collects what the flights bring.
+func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], passed []string) error {
+	channels := make([]<-chan singleflight.Result, len(flights))
+	for i, f := range flights {
+		done, err := m.g.waitsFor(ctx, f.key)
+		if err != nil {
+			m.settle(f.key, Entry[V]{}, err)
+			f.leaveBatch()
+			continue
+		}
+		defer done()
+		channels[i] = f.begin()
+	}
+	b.begun(flights)
+	if err := m.loadPassed(ctx, passed); err != nil {
+		return err
+	}
+	for i, f := range flights {
+		if channels[i] == nil {
+			continue
+		}
+		select {
+		case r := <-channels[i]:
+			m.brought(f, r.Val.(outcome[V]))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// brought takes what a flight has brought, if it is for this caller.
+func (m *many[V]) brought(f *flight[V], out outcome[V]) {
+	var p *PassError
+	switch {
+	case !out.isFor(m.want[f.key], false):
+	case errors.As(out.err, &p) && out.by != f:
+		// For its own caller alone: the next round finds the mark.
+	case out.err == nil || p != nil:
+		out.entry.Coalesced = out.by != f
+		m.settle(f.key, out.entry, out.entry.absent())
+	default:
+		m.settle(f.key, Entry[V]{}, out.err)
+	}
+}
+
+// loadPassed loads the keys that are not to be shared: at once, in one call,
+// under the caller's own context.
+func (m *many[V]) loadPassed(ctx context.Context, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	if !m.g.tasks.enter() {
+		return ErrClosed
+	}
+	defer m.g.tasks.leave()
+	run := startLoad(m.g, m.g.loaderContext(ctx, keys...), time.Now(), func(ctx context.Context) (map[string]V, error) {
+		return m.load(ctx, keys)
+	})
+	defer run.end()
+	r := run.await()
+	if err := ctx.Err(); err != nil && r.err != nil {
+		return err
+	}
+	for _, key := range keys {
+		v, err := pick(r, key)
+		sh := m.g.shards.of(key)
+		m.g.loaded(&flight[V]{key: key}, LoadInfo{Took: r.took, Err: err})
+		out := sh.unstored(m.g, key, result[V]{value: v, err: err, took: r.took}, everybody)
+		if out.err == nil {
+			out.err = out.entry.absent()
+		}
+		m.settle(key, out.entry, out.err)
+	}
+	return nil
+}
+
+// pick is the part of a ManyLoader's result that concerns one key.
+func pick[V any](r result[map[string]V], key string) (v V, err error) {
+	if v, ok := r.value[key]; ok {
+		return v, nil
+	}
+	var each *ManyError
+	if errors.As(r.err, &each) {
+		if err := each.Errs[key]; err != nil {
+			return v, err
+		}
+		return v, ErrNotFound
+	}
+	if r.err != nil {
+		return v, r.err
+	}
+	return v, ErrNotFound
+}
+
+// batch lets the flights of one GetMany claim, load and fill together. Each is
+// a flight like any other, with its own lease, callers and outcome; only the
+// calls are shared. A flight that has to follow first loads later, by itself.
+type batch[V any] struct {
+	g    *Guard[V]
+	ctx  context.Context // of the caller: only its values are used
+	many ManyLoader[V]
+
+	claims gathering[store.Claim, store.Verdict]
+	loads  gathering[joint, V]
+	fills  gathering[store.Filling, struct{}]
+}
+
+// joint is one flight's part in a load.
+type joint struct {
+	key string
+	ctx context.Context // of the flight's load
+}
+
+func newBatch[V any](g *Guard[V], ctx context.Context, load ManyLoader[V]) *batch[V] {
+	b := &batch[V]{g: g, ctx: ctx, many: load}
+	b.claims.do = func(claims []store.Claim) ([]store.Verdict, []error) {
+		verdicts, errs := g.store.ClaimMany(g.ctx, claims)
+		granted := 0
+		for i, v := range verdicts {
+			if v.Outcome == store.Granted && (errs == nil || errs[i] == nil) {
+				granted++
+			}
+		}
+		b.loads.expect(granted)
+		return verdicts, errs
+	}
+	b.loads.do = b.loadJointly
+	b.fills.do = func(fills []store.Filling) ([]struct{}, []error) {
+		return make([]struct{}, len(fills)), g.store.FillMany(context.Background(), fills)
+	}
+	return b
+}
+
+// flight makes a flight of this batch.
+func (b *batch[V]) flight(key string, l *look[V]) *flight[V] {
+	f := b.g.newFlight(b.ctx, b.g.shards.of(key), key, b.reloader(key), *l)
+	f.batch = b
+	if f.alone {
+		b.loads.expect(1)
+	} else {
+		b.claims.expect(1)
+	}
+	return f
+}
+
+// background begins a rebuild that nobody waits for.
+func (b *batch[V]) background(key string, l *look[V]) {
+	sh := b.g.shards.of(key)
+	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil {
+		return
+	}
+	f := b.flight(key, l)
+	f.inBackground(l.entry.State == Fresh)
+	f.begin()
+}
+
+// begun is called when all flights were begun: those that found another flight
+// of their key under way are not to be waited for.
+func (b *batch[V]) begun(flights []*flight[V]) {
+	for _, f := range flights {
+		if other := f.sh.flight(f.key); other != nil && other != f {
+			f.leaveBatch()
+		}
+	}
+}
+
+// leaveBatch says that the flight will not take part in what it was expected
+// for.
+func (f *flight[V]) leaveBatch() {
+	if f.alone {
+		f.batch.loads.without()
+	} else {
+		f.batch.claims.without()
+	}
+}
+
+func (b *batch[V]) reloader(key string) Reloader[V] {
+	return func(ctx context.Context, _ Entry[V]) (V, error) {
+		v, err := b.loads.with(joint{key: key, ctx: ctx})
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			b.fills.without()
+		}
+		return v, err
+	}
+}
+
+// loadJointly calls the ManyLoader once for several flights. It ends when the
+// load does, or when none of them wants it any more.
+func (b *batch[V]) loadJointly(parts []joint) ([]V, []error) {
+	b.fills.expect(len(parts))
+	keys := make([]string, len(parts))
+	for i, p := range parts {
+		keys[i] = p.key
+	}
+	ctx := b.g.loaderContext(context.WithoutCancel(b.ctx), keys...)
+	run := startLoad(b.g, ctx, time.Now(), func(ctx context.Context) (map[string]V, error) {
+		return b.many(ctx, slices.Clone(keys))
+	})
+	defer run.end()
+	var wanted atomic.Int64
+	wanted.Store(int64(len(parts)))
+	for _, p := range parts {
+		stop := context.AfterFunc(p.ctx, func() {
+			if wanted.Add(-1) == 0 {
+				run.cancel(context.Cause(p.ctx))
+			}
+		})
+		defer stop()
+	}
+	r := run.await()
+	values, errs := make([]V, len(parts)), make([]error, len(parts))
+	for i, key := range keys {
+		values[i], errs[i] = pick(r, key)
+	}
+	return values, errs
+}

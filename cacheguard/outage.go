@@ -1,0 +1,39 @@
+package cacheguard
+
+import "time"
+
+// Outage is what callers get while the store is out of reach.
+type Outage uint8
+
+const (
+	// Local answers from the near cache, stale values included, else by a load
+	// of this process, without a lease: one at a time per key, and
+	// Options.OutageLoads over all keys. Nothing is stored.
+	Local Outage = iota
+
+	// FailFast answers from the near cache, else with the *store.Fault.
+	FailFast
+)
+
+// probeStore runs while the breaker is open: it asks the store now and then
+// whether it is back.
+func (g *Guard[V]) probeStore() {
+	if !g.tasks.enter() {
+		return
+	}
+	go func() {
+		defer g.tasks.leave()
+		ticker := time.NewTicker(breakerProbes)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				if g.breaker.probe(g.ctx, g.key("")) {
+					return
+				}
+			case <-g.ctx.Done():
+				return
+			}
+		}
+	}()
+}

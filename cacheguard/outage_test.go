@@ -1,0 +1,240 @@
+package cacheguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
+)
+
+type contextType = context.Context
+
+// hang makes every call of a tap take the store's bound and then fail.
+func hang(s *tap, bound time.Duration) {
+	s.on(func(op, _ string) error {
+		time.Sleep(bound)
+		return lost(op, store.ClassTimeout)
+	}, nil)
+}
+
+const storeBound = 100 * time.Millisecond
+
+// P8: while the store hangs each call is answered, at first after one time-out
+// and a load, then after a load alone; and when it is back, all is as before.
+func TestReadsAreAnsweredWhileTheStoreHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &origin{takes: 10 * time.Millisecond}
+		s := newTap(memstore.New(memstore.Options{}))
+		var isOpen atomic.Bool
+		g := newGuard(t, s, options{Hooks: cacheguard.Hooks{Breaker: func(open bool) { isOpen.Store(open) }}})
+		hang(s, storeBound)
+		for i := range 10 {
+			begin := time.Now()
+			mustGet(t, g, o, "k@0")
+			took, want := time.Since(begin), o.takes
+			if i < 3 {
+				want += storeBound
+			}
+			if took != want {
+				t.Errorf("call %d took %v, want %v", i, took, want)
+			}
+		}
+		if !isOpen.Load() {
+			t.Error("the breaker has not opened")
+		}
+		calls := s.count("load")
+		time.Sleep(10 * time.Second)
+		if n := s.count("load") - calls; n < 10 || n > 25 {
+			t.Errorf("%d probes in 10 s of outage, want about two a second", n)
+		}
+
+		s.on(nil, nil)
+		time.Sleep(time.Second)
+		if isOpen.Load() {
+			t.Error("the breaker is still open a second after the store came back")
+		}
+		mustGet(t, g, o, "k@0")
+		before := o.loads.Load()
+		mustGet(t, g, o, "k@0")
+		if n := o.loads.Load() - before; n != 0 {
+			t.Error("the value is not stored again")
+		}
+	})
+}
+
+// P8: in an outage a key is loaded by one flight per process at a time.
+func TestOutageLoadsOneAtATimePerKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &origin{takes: 100 * time.Millisecond}
+		s := newTap(memstore.New(memstore.Options{}))
+		g := newGuard(t, s, options{})
+		hang(s, storeBound)
+		var running, most atomic.Int64
+		load := func(ctx context.Context, key string) (string, error) {
+			n := running.Add(1)
+			defer running.Add(-1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			return o.load(ctx, key)
+		}
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+				if v, err := g.Get(t.Context(), "k", load); err != nil || v != "k@0" {
+					t.Errorf("Get = %q, %v", v, err)
+				}
+			})
+		}
+		wg.Wait()
+		if most.Load() != 1 {
+			t.Errorf("%d loads of one key at once", most.Load())
+		}
+		if n := o.loads.Load(); n > 15 {
+			t.Errorf("%d loads for a second of callers; one at a time are about ten", n)
+		}
+	})
+}
+
+// P8, P9: a dead store is not a storm on the origin, however many keys are read.
+func TestOutageLoadsAreBoundedOverAllKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTap(memstore.New(memstore.Options{}))
+		g := newGuard(t, s, options{OutageLoads: 5, WaitLimit: time.Second})
+		hang(s, storeBound)
+		var running, most atomic.Int64
+		load := func(ctx context.Context, key string) (string, error) {
+			n := running.Add(1)
+			defer running.Add(-1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			time.Sleep(300 * time.Millisecond)
+			return key, nil
+		}
+		var served, refused atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				switch _, err := g.Get(t.Context(), fmt.Sprint(i), load); {
+				case err == nil:
+					served.Add(1)
+				case errors.Is(err, cacheguard.ErrWaitLimit):
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if most.Load() != 5 {
+			t.Errorf("%d loads at once, want OutageLoads, 5", most.Load())
+		}
+		if served.Load() < 15 || served.Load()+refused.Load() != 50 {
+			t.Errorf("%d served, %d told ErrWaitLimit", served.Load(), refused.Load())
+		}
+	})
+}
+
+// P8: what is known is used before the origin is asked.
+func TestOutageServesNearCopiesAsStaleBeforeTheOriginIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &origin{takes: time.Millisecond}
+		s := newTap(memstore.New(memstore.Options{}))
+		g := newGuard(t, s, options{Near: nearSecond})
+		mustGet(t, g, o, "k@0")
+		hang(s, storeBound)
+		loads := o.loads.Load()
+		time.Sleep(30 * time.Second)
+		for range 5 {
+			e, err := g.GetEntry(t.Context(), "k", o.load)
+			if err != nil || e.Value != "k@0" || e.State != cacheguard.Stale {
+				t.Fatalf("GetEntry = %+v, %v", e, err)
+			}
+		}
+		if o.loads.Load() != loads {
+			t.Error("the origin was asked although a stale value is known")
+		}
+		time.Sleep(2 * time.Minute) // past TTL + grace: gone in the store, and here
+		mustGet(t, g, o, "k@0")
+		if o.loads.Load() == loads {
+			t.Error("a copy is served past the life of its entry")
+		}
+	})
+}
+
+func TestFailFastAnswersWithTheFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &origin{takes: time.Millisecond}
+		s := newTap(memstore.New(memstore.Options{}))
+		g := newGuard(t, s, options{Outage: cacheguard.FailFast})
+		hang(s, storeBound)
+		for i := range 5 {
+			begin := time.Now()
+			_, err := g.Get(t.Context(), "k", o.load)
+			var f *store.Fault
+			if !errors.As(err, &f) {
+				t.Fatalf("Get = %v, want a *store.Fault", err)
+			}
+			if took := time.Since(begin); i >= 3 && took != 0 {
+				t.Errorf("with an open breaker the fault took %v", took)
+			}
+		}
+		if o.loads.Load() != 0 {
+			t.Error("the origin was asked")
+		}
+	})
+}
+
+// A store that is full, or a replica, answers at once and can be read: the
+// breaker stays closed.
+func TestBreakerStaysClosedForFaultsOfWritesAlone(t *testing.T) {
+	for _, class := range []store.Class{store.ClassFull, store.ClassReadOnly, store.ClassData} {
+		t.Run(string(class), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &origin{takes: time.Millisecond}
+				s := newTap(memstore.New(memstore.Options{}))
+				g := newGuard(t, s, options{Hooks: cacheguard.Hooks{Breaker: func(bool) { t.Error("the breaker changed") }}})
+				s.on(func(op, _ string) error {
+					if op == "claim" || op == "fill" {
+						return lost(op, class)
+					}
+					return nil
+				}, nil)
+				for range 10 {
+					mustGet(t, g, o, "k@0")
+				}
+			})
+		})
+	}
+}
+
+// C068: a value that the store will not take is still given to those who wait.
+func TestFillThatTheStoreRefusesStillAnswersItsCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &origin{takes: 100 * time.Millisecond}
+		s := newTap(memstore.New(memstore.Options{}))
+		g := newGuard(t, s, options{})
+		s.on(func(op, _ string) error {
+			if op == "fill" {
+				return lost(op, store.ClassFull)
+			}
+			return nil
+		}, nil)
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { mustGet(t, g, o, "k@0") })
+		}
+		wg.Wait()
+		if n := o.loads.Load(); n > 2 {
+			t.Errorf("%d loads for 20 callers of one instant", n)
+		}
+	})
+}

@@ -1,0 +1,129 @@
+package cacheguard
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// shardCount spreads the keys so that no two hot ones are likely to share a
+// mutex. A power of two.
+const shardCount = 64
+
+// shard holds what a guard keeps per key while something is under way for it.
+// Nothing here outlives its work, except for pauses, which are bounded.
+type shard[V any] struct {
+	// arrived numbers the callers. See arrive.
+	arrived atomic.Uint64
+
+	looks    singleflight.Group // shared reads of the store, by key
+	rebuilds singleflight.Group // flights, by key
+
+	// events counts what has happened to keys of this shard. It grows under
+	// mu, before the near cache drops the key; see copyNear.
+	events atomic.Uint64
+
+	mu      sync.Mutex
+	flights map[string]*flight[V] // running flights; guarded by mu
+	seekers map[string]*seeker    // callers about to begin one; guarded by mu
+	pauses  map[string]pause      // keys that are left alone for a while; guarded by mu
+
+	_ [64]byte // keeps neighbours' counters off this cache line
+}
+
+// arrive gives a caller its number, before it asks for anything.
+//
+// Together with sofar it keeps an answer from those who came after its question
+// was sent (P2): an invalidation may have returned in between. Whoever sends a
+// question takes sofar first; a caller whose number is not above that was there
+// before. Time would not do: two instants may be equal.
+func (s *shard[V]) arrive() uint64 { return s.arrived.Add(1) }
+
+// sofar is the number of the last caller that has come. To be taken before a
+// question is sent.
+func (s *shard[V]) sofar() uint64 { return s.arrived.Load() }
+
+func (s *shard[V]) register(f *flight[V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.flights[f.key] = f
+	delete(s.seekers, f.key)
+}
+
+func (s *shard[V]) unregister(f *flight[V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.flights[f.key] == f {
+		delete(s.flights, f.key)
+	}
+}
+
+// flight returns the running flight of a key, or nil.
+func (s *shard[V]) flight(key string) *flight[V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flights[key]
+}
+
+// missing tells whether a flight is bringing, or about to bring, a key that had
+// nothing to serve, and nobody has written it since.
+func (s *shard[V]) missing(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.flights[key]; f != nil {
+		return f.missing && !f.overtaken
+	}
+	return s.seekers[key] != nil
+}
+
+// copyNear puts an answer in the near cache, unless something has happened since
+// its question was sent, as unchanged tells. Under mu, so that an event comes
+// either before, and is noticed, or after, and drops the copy again (S6).
+func (s *shard[V]) copyNear(g *Guard[V], key string, unchanged func() bool, e Entry[V], sent, kept time.Duration, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if unchanged() && !g.pending.has(key) {
+		g.near.put(key, e, sent, kept, size)
+	}
+}
+
+// overtake notes that a key was written or invalidated: the near cache drops
+// it, and its flight, which is returned, puts nothing there.
+func (s *shard[V]) overtake(g *Guard[V], key string) *flight[V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events.Add(1)
+	if g.near != nil {
+		g.near.drop(key)
+	}
+	delete(s.pauses, key)
+	delete(s.seekers, key)
+	f := s.flights[key]
+	if f != nil {
+		f.overtaken = true
+	}
+	return f
+}
+
+// shards is a fixed table of them.
+type shards[V any] struct {
+	seed  maphash.Seed
+	table [shardCount]shard[V]
+}
+
+func newShards[V any]() *shards[V] {
+	s := &shards[V]{seed: maphash.MakeSeed()}
+	for i := range s.table {
+		s.table[i].flights = make(map[string]*flight[V])
+		s.table[i].seekers = make(map[string]*seeker)
+		s.table[i].pauses = make(map[string]pause)
+	}
+	return s
+}
+
+func (s *shards[V]) of(key string) *shard[V] {
+	return &s.table[maphash.String(s.seed, key)%shardCount]
+}
