@@ -42,7 +42,7 @@ type harness struct {
 func (h *harness) Store() store.Store   { return h.store }
 func (h *harness) Peer() store.Store    { return h.peer }
 func (h *harness) Space() string        { return h.space }
-func (h *harness) Unit() time.Duration  { return 40 * time.Millisecond }
+func (h *harness) Unit() time.Duration  { return 80 * time.Millisecond } // a busy machine must not pass for a wrong store
 func (h *harness) Wait(d time.Duration) { time.Sleep(d) }
 
 func (h *harness) check(err error) {

@@ -26,7 +26,7 @@ import (
 //	37  zero
 //	38  length of the name
 //	40  length of the payload
-//	44  TTL
+//	44  TTL, in nanoseconds
 //	52  cost
 //	56  CRC-32C of the body without these four bytes
 //	60  name of the entry: a reply that was meant for another key is not believed
@@ -72,7 +72,7 @@ func appendBody(b []byte, name string, c store.Content) []byte {
 	b = append(b, byte(c.Kind), 0)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(name)))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
-	b = appendMicros(b, micro(c.TTL))
+	b = binary.BigEndian.AppendUint64(b, uint64(c.TTL))
 	b = binary.BigEndian.AppendUint32(b, costMicros(c.Cost))
 	at := len(b)
 	b = append(b, 0, 0, 0, 0)
@@ -125,7 +125,7 @@ func decode(b []byte, name string, now int64) store.Entry {
 		Age:      time.Duration(max(now-asked, 0)) * time.Microsecond,
 		Fresh:    time.Duration(fresh-now) * time.Microsecond,
 		Left:     time.Duration(max(gone-now, 1)) * time.Microsecond,
-		TTL:      time.Duration(micros(b[atTTL:])) * time.Microsecond,
+		TTL:      time.Duration(binary.BigEndian.Uint64(b[atTTL:])),
 		Cost:     time.Duration(binary.BigEndian.Uint32(b[atCost:])) * time.Microsecond,
 	}
 	if asked-now > clockTolerance.Microseconds() {
@@ -164,7 +164,10 @@ func check(b []byte, name string) error {
 	if kind < store.Value || kind > store.Pass || b[3]&^flagHandOver != 0 || b[atKind+1] != 0 || tokenOf(b) == 0 {
 		return errKind
 	}
-	return checkTimes(micros(b[atAsked:]), micros(b[atFresh:]), micros(b[atGone:]), micros(b[atTTL:]))
+	if int64(binary.BigEndian.Uint64(b[atTTL:])) < 0 {
+		return errTimes
+	}
+	return checkTimes(micros(b[atAsked:]), micros(b[atFresh:]), micros(b[atGone:]))
 }
 
 // checkTimes refuses times that no script of ours writes and no duration

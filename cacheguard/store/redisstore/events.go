@@ -196,7 +196,7 @@ func (l *listener) session(ctx context.Context) error {
 	over := make(chan struct{})
 	var keeper sync.WaitGroup
 	keeper.Go(func() { l.keep(ctx, ps, over) })
-	err := l.receive(ps)
+	err := l.receive(ctx, ps)
 	close(over)
 	keeper.Wait()
 	return err
@@ -222,25 +222,24 @@ func (l *listener) keep(ctx context.Context, ps *redis.PubSub, over <-chan struc
 	}
 }
 
-// subscribe asks for the channels that are wanted and were not asked for, and
-// ends those that nobody wants any more.
-func (l *listener) subscribe(ctx, call context.Context, ps *redis.PubSub) error {
+// subscribe asks, under the context sending, for the channels that are wanted
+// and were not asked for, and ends those that nobody wants any more.
+func (l *listener) subscribe(ctx, sending context.Context, ps *redis.PubSub) error {
 	add, drop := l.difference(ctx)
 	if len(drop) > 0 {
-		if err := ps.Unsubscribe(call, drop...); err != nil {
+		if err := ps.Unsubscribe(sending, drop...); err != nil {
 			return err
 		}
 	}
 	if len(add) == 0 {
 		return nil
 	}
-	return ps.Subscribe(call, add...)
+	return ps.Subscribe(sending, add...)
 }
 
-// difference leaves everything to the next connection once ctx, which is this
-// one's, has ended. (Schedule: the last listener stops, which ends ctx; another
-// comes before this connection has noticed. Subscribed here it would hear Up,
-// miss what follows, and hear Down.)
+// difference is empty once ctx has ended: the spaces that are there then are
+// for the next connection. (The last listener stops and another comes: were the
+// dying connection to ask for its space, it would hear Up and miss events.)
 func (l *listener) difference(ctx context.Context) (add, drop []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -276,7 +275,7 @@ var canceledNow = func() context.Context {
 }()
 
 // receive reads messages until the connection is lost or does not answer.
-func (l *listener) receive(ps *redis.PubSub) error {
+func (l *listener) receive(ctx context.Context, ps *redis.PubSub) error {
 	asked := false // a ping is under way
 	for {
 		msg, err := ps.ReceiveTimeout(canceledNow, quiet)
@@ -284,7 +283,7 @@ func (l *listener) receive(ps *redis.PubSub) error {
 		switch {
 		case err == nil:
 			asked = false
-			l.dispatch(msg)
+			l.dispatch(ctx, msg)
 		case !errors.As(err, &network) || !network.Timeout():
 			return err
 		case asked:
@@ -298,9 +297,14 @@ func (l *listener) receive(ps *redis.PubSub) error {
 	}
 }
 
-func (l *listener) dispatch(msg any) {
+// dispatch hands a message to those whom it concerns, unless its connection is
+// to end, which is decided under mu.
+func (l *listener) dispatch(ctx context.Context, msg any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
 	switch m := msg.(type) {
 	case *redis.Subscription:
 		if m.Kind == "subscribe" {

@@ -214,3 +214,17 @@ func TestMessagesOfOthersAreIgnored(t *testing.T) {
 	one(t, s.Invalidate(t.Context(), []store.Key{key}))
 	e.next(store.Invalidated)
 }
+
+// The last listener stops, its connection is about to end, and another comes.
+// What the new one hears as Up must not be the old connection.
+func TestAListenerThatFollowsTheLastOneMissesNothing(t *testing.T) {
+	s := newStore(t, newClient(t, sharedServer(t).Addr), patient)
+	key := newKey(t)
+	for range 200 {
+		e, stop := listen(t, s, key.Space)
+		e.next(store.Up)
+		one(t, s.Invalidate(t.Context(), []store.Key{key}))
+		e.next(store.Invalidated)
+		stop()
+	}
+}

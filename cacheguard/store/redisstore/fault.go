@@ -65,7 +65,7 @@ func classify(err error) store.Class {
 		return store.ClassTimeout
 	case errors.Is(err, errTooMany), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return store.ClassPool
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, errTooLarge), errors.Is(err, errUnstaged):
 		return store.ClassFull
 	case errors.Is(err, errReply):
 		return store.ClassData

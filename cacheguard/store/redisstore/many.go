@@ -111,24 +111,21 @@ func (s *Store) ClaimMany(ctx context.Context, claims []store.Claim) ([]store.Ve
 	return verdicts, nilIfNone(errs)
 }
 
-// FillMany implements [store.Store]: the small values are one pipeline; a large
-// one is staged and goes by itself.
+// FillMany implements [store.Store]: all fills are one pipeline, each large one
+// with its staging in front of it.
 func (s *Store) FillMany(ctx context.Context, fills []store.Filling) []error {
 	errs := make([]error, len(fills))
-	var small []invocation
+	var invocations []invocation
 	var places []int
 	for n, f := range fills {
 		w, err := s.filling(f.Grant, f.Content)
-		switch {
-		case err != nil:
+		if err != nil {
 			errs[n] = err
-		case s.stages(f.Content):
-			errs[n] = s.write(ctx, "fill", w)
-		default:
-			small, places = append(small, w.whole()), append(places, n)
+			continue
 		}
+		invocations, places = append(invocations, s.invocation(w)), append(places, n)
 	}
-	replies, faults := s.invokeAll(ctx, "fill", small)
+	replies, faults := s.invokeAll(ctx, "fill", invocations)
 	for i, n := range places {
 		if errs[n] = faults[i]; errs[n] == nil {
 			errs[n] = writeOutcome("fill", replies[i])

@@ -117,8 +117,8 @@ func claimInvocation(c store.Claim) invocation {
 	if c.Wait {
 		wait = 1
 	}
-	return invocation{claimScript, names(entryName(c.Key)),
-		[]any{int64(c.Seen), string(c.Holder), micro(c.Length), micro(c.Keep), wait, random()}}
+	return invocation{script: claimScript, keys: names(entryName(c.Key)),
+		args: []any{int64(c.Seen), string(c.Holder), micro(c.Length), micro(c.Keep), wait, random()}}
 }
 
 func readVerdict(r reply, c store.Claim) (v store.Verdict, ok bool) {
@@ -152,8 +152,8 @@ func readVerdict(r reply, c store.Claim) (v store.Verdict, ok bool) {
 func (s *Store) Renew(ctx context.Context, renewals []store.Renewal) []error {
 	invocations := make([]invocation, len(renewals))
 	for n, r := range renewals {
-		invocations[n] = invocation{renewScript, names(entryName(r.Grant.Key)),
-			[]any{r.Grant.Birth, string(r.Grant.Holder), micro(r.Length)}}
+		invocations[n] = invocation{script: renewScript, keys: names(entryName(r.Grant.Key)),
+			args: []any{r.Grant.Birth, string(r.Grant.Holder), micro(r.Length)}}
 	}
 	replies, errs := s.invokeAll(ctx, "renew", invocations)
 	for n, r := range replies {
@@ -173,8 +173,8 @@ func (s *Store) Release(ctx context.Context, g store.Grant, failure *store.Failu
 	if failure != nil {
 		cooldown, reason = micro(failure.Cooldown), failure.Reason[:min(len(failure.Reason), maxReason)]
 	}
-	_, err := s.invoke(ctx, "release", invocation{releaseScript, names(entryName(g.Key)),
-		[]any{g.Birth, string(g.Holder), cooldown, reason, channelName(g.Key.Space), g.Key.ID}})
+	_, err := s.invoke(ctx, "release", invocation{script: releaseScript, keys: names(entryName(g.Key)),
+		args: []any{g.Birth, string(g.Holder), cooldown, reason, channelName(g.Key.Space), g.Key.ID}})
 	return err
 }
 
@@ -183,7 +183,7 @@ func (s *Store) Begin(ctx context.Context, key store.Key, keep time.Duration) (s
 	if keep <= 0 {
 		return store.Begun{}, fault("begin", fmt.Errorf("keep is %v: it must be above zero", keep))
 	}
-	r, err := s.invoke(ctx, "begin", invocation{beginScript, names(entryName(key)), []any{micro(keep), random()}})
+	r, err := s.invoke(ctx, "begin", invocation{script: beginScript, keys: names(entryName(key)), args: []any{micro(keep), random()}})
 	if err != nil {
 		return store.Begun{}, err
 	}
@@ -262,7 +262,7 @@ func (s *Store) Expire(ctx context.Context, keys []store.Key) []error {
 func (s *Store) each(ctx context.Context, op string, sc *script, keys []store.Key) []error {
 	invocations := make([]invocation, len(keys))
 	for n, key := range keys {
-		invocations[n] = invocation{sc, names(entryName(key)), []any{channelName(key.Space), key.ID}}
+		invocations[n] = invocation{script: sc, keys: names(entryName(key)), args: []any{channelName(key.Space), key.ID}}
 	}
 	_, errs := s.invokeAll(ctx, op, invocations)
 	return nilIfNone(errs)

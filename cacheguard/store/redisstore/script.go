@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	_ "embed" // the scripts
 	"encoding/hex"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -61,6 +62,9 @@ type invocation struct {
 	script *script
 	keys   []string
 	args   []any
+
+	staged []byte        // to be put under the third key before, for life
+	life   time.Duration // of the staged bytes
 }
 
 func (i invocation) byDigest(ctx context.Context) once {
@@ -83,54 +87,97 @@ func (i invocation) command(ctx context.Context, verb, what string) once {
 // run runs one script. It is executed at most once: a server that answers
 // NOSCRIPT has executed nothing.
 func (i invocation) run(ctx context.Context, client redis.UniversalClient) (reply, error) {
+	if i.staged != nil {
+		replies, errs := runAll(ctx, client, []invocation{i})
+		return replies[0], errs[0]
+	}
 	cmd := i.byDigest(ctx)
-	_ = client.Process(ctx, cmd) // its error is the command's, read by finish
-	return i.finish(ctx, client, cmd)
-}
-
-// finish reads the reply of a script that was sent by digest, and sends it
-// whole if the server did not know it: NOSCRIPT has executed nothing.
-func (i invocation) finish(ctx context.Context, client redis.UniversalClient, sent once) (reply, error) {
-	err := sent.Err()
+	err := client.Process(ctx, cmd)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		sent = i.whole(ctx)
-		err = client.Process(ctx, sent)
+		cmd = i.whole(ctx)
+		err = client.Process(ctx, cmd)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return readReply(sent.Cmd)
+	return readReply(cmd.Cmd)
 }
 
 // runAll runs many scripts in one pipeline (one for each node of a cluster),
-// and those that a server did not know in a second one. There is one reply or
-// error for each.
+// each behind the bytes that it needs staged. What could not run for want of
+// the script or of the staged bytes has changed nothing and goes once more.
+// There is one reply or error for each.
 func runAll(ctx context.Context, client redis.UniversalClient, invocations []invocation) ([]reply, []error) {
 	replies, errs := make([]reply, len(invocations)), make([]error, len(invocations))
-	cmds := make([]once, len(invocations))
+	sent := make([]sending, len(invocations))
 	pipe := client.Pipeline()
 	for n, i := range invocations {
-		cmds[n] = i.byDigest(ctx)
-		_ = pipe.Process(ctx, cmds[n]) // queued; its own error is read below
+		sent[n] = i.queue(ctx, pipe, i.byDigest(ctx))
 	}
-	_, _ = pipe.Exec(ctx)
+	_, _ = pipe.Exec(ctx) // each command's own error is read
 
-	pipe = client.Pipeline()
+	unknown := client.Pipeline()
 	for n, i := range invocations {
-		if redis.HasErrorPrefix(cmds[n].Err(), "NOSCRIPT") {
-			cmds[n] = i.whole(ctx)
-			_ = pipe.Process(ctx, cmds[n])
+		if redis.HasErrorPrefix(sent[n].script.Err(), "NOSCRIPT") {
+			sent[n].script = i.whole(ctx) // its bytes are staged already
+			_ = unknown.Process(ctx, sent[n].script)
 		}
 	}
-	if pipe.Len() > 0 {
-		_, _ = pipe.Exec(ctx)
+	execAny(ctx, unknown)
+
+	gone := client.Pipeline()
+	for n, i := range invocations {
+		if replies[n], errs[n] = sent[n].result(); errs[n] == nil && i.staged != nil && replies[n].outcome() == unstaged {
+			sent[n] = i.queue(ctx, gone, i.whole(ctx))
+			errs[n] = errUnstaged // until it has run
+		}
 	}
-	for n, cmd := range cmds {
-		if errs[n] = cmd.Err(); errs[n] == nil {
-			replies[n], errs[n] = readReply(cmd.Cmd)
+	execAny(ctx, gone)
+	for n := range invocations {
+		if errs[n] != errUnstaged {
+			continue
+		}
+		replies[n], errs[n] = sent[n].result()
+		if errs[n] == nil && replies[n].outcome() == unstaged {
+			errs[n] = errUnstaged
 		}
 	}
 	return replies, errs
+}
+
+func execAny(ctx context.Context, pipe redis.Pipeliner) {
+	if pipe.Len() > 0 {
+		_, _ = pipe.Exec(ctx)
+	}
+}
+
+// A sending is a script on its way, with the SET that stages its bytes.
+type sending struct {
+	set    *once // nil if nothing is staged
+	script once
+}
+
+func (i invocation) queue(ctx context.Context, pipe redis.Pipeliner, script once) sending {
+	s := sending{script: script}
+	if i.staged != nil {
+		s.set = &once{redis.NewCmd(ctx, "set", i.keys[2], i.staged, "px", i.life.Milliseconds())}
+		_ = pipe.Process(ctx, *s.set) // queued; its own error is read by result
+	}
+	_ = pipe.Process(ctx, script)
+	return s
+}
+
+// result reads what came back. Where the bytes could not be staged, that error
+// says more than the script's, which did not find them.
+func (s sending) result() (reply, error) {
+	if err := s.script.Err(); err != nil {
+		return nil, err
+	}
+	r, err := readReply(s.script.Cmd)
+	if err == nil && s.set != nil && s.set.Err() != nil && r.outcome() == unstaged {
+		return nil, s.set.Err()
+	}
+	return r, err
 }
 
 // once is a command that the client must not send again by itself: after a lost

@@ -34,17 +34,15 @@ if lease > 0 and not mine then
 end
 
 local second = 0
-if r and r.failed then
-  local cooling = cooling_left(r, t)
-  if cooling > 0 then
-    local last = process(r.failed)
-    local fleet = r.failed_before and process(r.failed_before) ~= last
-    if not (fleet or last == process(holder)) then
-      second = 1
-    elseif not mine then
-      return { 4, t, cooling, r.failed, r.reason }
-    end
+local cooling = r and r.failed and cooling_left(r, t) or 0
+if cooling > 0 then
+  local last = process(r.failed)
+  local fleet = r.failed_before and process(r.failed_before) ~= last
+  local bound = fleet or last == process(holder)
+  if bound and not mine then
+    return { 4, t, cooling, r.failed, r.reason }
   end
+  second = bound and 0 or 1
 end
 
 local takeover = 0
