@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestWrongFlagsAreErrorsThatSayWhatToWrite(t *testing.T) {
@@ -81,7 +82,9 @@ func TestScenarioNamesAreDistinct(t *testing.T) {
 
 func TestCountersLeaveOutUpkeepAndWrongAnswers(t *testing.T) {
 	page := `# TYPE demo_origin_loads_total counter
-demo_origin_loads_total 0
+demo_origin_loads_total 4
+# TYPE demo_origin_load_seconds_total counter
+demo_origin_load_seconds_total 0.5
 # TYPE demo_redis_commands_sent_total counter
 demo_redis_commands_sent_total{command="get"} 2
 demo_redis_commands_sent_total{command="evalsha"} 5
@@ -90,8 +93,8 @@ demo_redis_commands_sent_total{command="hello"} 30
 demo_store_faults_total{class="timeout"} 3
 demo_store_faults_total{class="data"} 40
 `
-	if c, err := readCounters([]byte(page)); err != nil || c != (counters{commands: 7, unanswered: 3}) {
-		t.Errorf("readCounters = %+v, %v; want 7 commands, 3 unanswered", c, err)
+	if c, err := readCounters([]byte(page)); err != nil || c != (counters{commands: 7, unanswered: 3, loads: 4, loading: 500 * time.Millisecond}) {
+		t.Errorf("readCounters = %+v, %v; want 7 commands, 3 unanswered, 4 loads in half a second", c, err)
 	}
 	for _, page := range []string{"", "# nothing\n", "{"} {
 		if _, err := readCounters([]byte(page)); err == nil {

@@ -50,12 +50,15 @@ func (r round) floorLatencies() latencies {
 }
 
 // overFloor returns, for each round that measured its floor, how much later its
-// 99th percentile was, in milliseconds.
+// 99th percentile was, in milliseconds; each counted from the end of what was
+// waited for, the load there, the sleep here. (A load takes longer than the
+// origin does: its process asks over HTTP.)
 func (t tally) overFloor() []float64 {
 	var over []float64
 	for _, r := range t.rounds {
 		if len(r.floor) > 0 {
-			over = append(over, hundredth(r.latencies().quantile(0.99)-r.floorLatencies().quantile(0.99)))
+			over = append(over, hundredth(
+				(r.latencies().quantile(0.99)-milliseconds(r.took))-(r.floorLatencies().quantile(0.99)-milliseconds(r.slept))))
 		}
 	}
 	return over

@@ -54,6 +54,8 @@ type round struct {
 	key        string
 	answers    []answer        // of the storm's callers
 	floor      []time.Duration // latencies of the same callers at the floor; nil: not measured
+	slept      time.Duration   // by the handler of the floor
+	took       time.Duration   // the load that the storm's callers waited for, as its process saw it; 0: they did not
 	loads      int64           // of the key by the origin; the stage counts them
 	commands   []int64         // sent by each process; nil: not counted
 	unanswered int64           // calls of the fleet that Redis did not answer in time

@@ -126,9 +126,16 @@ func (sh *show) measured(ctx context.Context, n int, sleep time.Duration) (r rou
 	if err != nil {
 		return r, err
 	}
+	var loads int64
+	var loading time.Duration
 	for i := range after {
 		r.commands = append(r.commands, after[i].commands-before[i].commands)
 		r.unanswered += after[i].unanswered - before[i].unanswered
+		loads += after[i].loads - before[i].loads
+		loading += after[i].loading - before[i].loading
+	}
+	if r.slept = sleep; sleep > 0 && loads > 0 {
+		r.took = loading / time.Duration(loads)
 	}
 	if n%2 == 1 {
 		if err := floor(); err != nil {

@@ -26,7 +26,7 @@ const legend = `
 modes     guard: one load for the fleet; local: one for each process; none: one for each request
 loads     questions to the origin in one storm: the fewest and the most of all rounds
 p50 p99   milliseconds that half, and all but the slowest 1%, of the callers waited at most
-floor     p99 of the same callers at a handler that only sleeps; over: how much later the storm's was (median of the rounds)
+floor     p99 of the same callers at a handler that only sleeps; over: how much later the storm's was, each after its own load (median of the rounds)
 commands  the most that one process sent to Redis in one storm
 `
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -47,6 +48,8 @@ func (m *metrics) watchOrigin(p *pool) {
 	m.registry.MustRegister(
 		counter("demo_origin_loads_total", "Products that this process asked the origin for.",
 			func() float64 { return float64(p.loads.Load()) }),
+		counter("demo_origin_load_seconds_total", "Time that these loads took, without the time that they queued for a connection.",
+			func() float64 { return time.Duration(p.loading.Load()).Seconds() }),
 		counter("demo_origin_load_failures_total", "Loads that ended in an error other than not found.",
 			func() float64 { return float64(p.failures.Load()) }),
 		counter("demo_origin_pool_waits_total", "Questions to the origin that found no connection free and had to queue.",

@@ -20,12 +20,16 @@ type counters struct {
 
 	// unanswered are calls that Redis did not answer in time.
 	unanswered int64
+
+	loads   int64         // of the origin
+	loading time.Duration // that they took
 }
 
 const (
 	commandsMetric = "demo_redis_commands_sent_total" // with the label "command"
 	faultsMetric   = "demo_store_faults_total"        // with the label "class"
-	aliveMetric    = "demo_origin_loads_total"        // is on every page
+	loadsMetric    = "demo_origin_loads_total"        // is on every page
+	loadingMetric  = "demo_origin_load_seconds_total"
 )
 
 // upkeep are commands that open and keep connections. They come and go with
@@ -52,42 +56,37 @@ func (f *fleet) counters(ctx context.Context) ([]counters, error) {
 }
 
 func readCounters(page []byte) (c counters, err error) {
-	commands, err := readCounter(page, commandsMetric)
-	if err != nil {
-		return c, err
-	}
-	for command, n := range commands {
-		if !slices.Contains(upkeep, command) {
-			c.commands += n
-		}
-	}
-	faults, err := readCounter(page, faultsMetric)
-	for class, n := range faults {
-		if slices.Contains(noAnswer, class) {
-			c.unanswered += n
-		}
-	}
-	return c, err
-}
-
-// readCounter reads a counter with one label from a page of metrics, by label.
-// One that nothing was added to yet is not on the page.
-func readCounter(page []byte, metric string) (map[string]int64, error) {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
 	if err != nil {
-		return nil, err
+		return c, err
 	}
-	if families[aliveMetric] == nil {
-		return nil, fmt.Errorf("the page does not show %s: it is not demo-api's", aliveMetric)
+	if families[loadsMetric] == nil {
+		return c, fmt.Errorf("the page does not show %s: it is not demo-api's", loadsMetric)
 	}
-	found := map[string]int64{}
-	for _, m := range families[metric].GetMetric() {
-		for _, label := range m.GetLabel() {
-			found[label.GetValue()] += int64(m.GetCounter().GetValue())
+	// A counter with a label that nothing was added to yet is not on the page.
+	each := func(metric string, count func(label string, value float64)) {
+		for _, m := range families[metric].GetMetric() {
+			label := ""
+			for _, l := range m.GetLabel() {
+				label = l.GetValue()
+			}
+			count(label, m.GetCounter().GetValue())
 		}
 	}
-	return found, nil
+	each(commandsMetric, func(command string, n float64) {
+		if !slices.Contains(upkeep, command) {
+			c.commands += int64(n)
+		}
+	})
+	each(faultsMetric, func(class string, n float64) {
+		if slices.Contains(noAnswer, class) {
+			c.unanswered += int64(n)
+		}
+	})
+	each(loadsMetric, func(_ string, n float64) { c.loads += int64(n) })
+	each(loadingMetric, func(_ string, seconds float64) { c.loading += time.Duration(seconds * float64(time.Second)) })
+	return c, nil
 }
 
 // settledCounters returns the counters once the origin is idle and no process
