@@ -177,7 +177,8 @@ func TestRecoveredProcessIsGrantedWithinTwoCooldowns(t *testing.T) {
 // C048: the origin is down for half a minute while there is a stale value.
 func TestFailuresNeitherDeleteNorShortenAStaleEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gs := fleet(t, 2, memstore.New(memstore.Options{}), options{Lifetime: cacheguard.Lifetime{TTL: time.Second, Grace: time.Minute}})
+		tapped := newTap(memstore.New(memstore.Options{}))
+		gs := fleet(t, 2, tapped, options{Lifetime: cacheguard.Lifetime{TTL: time.Second, Grace: time.Minute}})
 		o := &origin{}
 		get(t, gs[0], o.load, "k@0")
 		o.fails.Store(true)
@@ -194,6 +195,9 @@ func TestFailuresNeitherDeleteNorShortenAStaleEntry(t *testing.T) {
 		}
 		if n := o.loads.Load() - before; n < 30 || n > 61 {
 			t.Errorf("%d loads in 30 cooldowns, want one or two in each", n)
+		}
+		if n := tapped.count("claim"); n > 4*30 {
+			t.Errorf("%d claims in 30 cooldowns of two processes", n)
 		}
 		o.fails.Store(false)
 		for range 210 {

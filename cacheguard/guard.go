@@ -242,11 +242,12 @@ func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *quest
 	if !q.loads() {
 		return *turnedDown, ErrNotCached, false
 	}
-	out, mine, err := g.join(ctx, sh, key, q, l)
+	since := g.now()
+	out, mine, err := g.join(ctx, sh, key, q, l, since)
 	switch {
 	case err != nil:
 		return *turnedDown, err, false
-	case !out.isFor(arrival, q.anew):
+	case !out.isFor(arrival, since, q.anew):
 		return e, nil, true
 	case out.err == nil && !(mine && out.led) && q.use(out.entry) == Reload:
 		*turnedDown = out.entry // nobody is asked about what its own load has brought

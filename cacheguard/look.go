@@ -29,6 +29,10 @@ type look[V any] struct {
 	upTo  uint64        // the last caller that was there before
 	err   error         // for outage: the fault
 
+	// written is when a hand-over was, on the guard's clock and at the earliest:
+	// what it has lived since is judged by the store's, as a duration.
+	written time.Duration
+
 	// untrusted: the store was not asked, since a write of this process has not
 	// reached it yet.
 	untrusted bool
@@ -61,6 +65,7 @@ func (g *Guard[V]) seen(sh *shard[V], key string, l *look[V], e store.Entry, err
 		g.fault(key, e.Fault)
 	}
 	g.judge(l, key, e)
+	l.written = sent - max(handOverLife-e.Left, 0)
 	if l.found == hit && g.near != nil {
 		sh.copyNear(g, key, func() bool { return sh.events.Load() == events }, l.entry, sent, e.Left, len(e.Payload))
 	}

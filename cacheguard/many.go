@@ -233,6 +233,7 @@ func (m *many[V]) look(ctx context.Context, keys []string) ([]*look[V], error) {
 
 // wait collects what the flights bring.
 func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], passed []string) (err error) {
+	since := m.g.now()
 	channels := make([]<-chan singleflight.Result, len(flights))
 	for i, f := range flights {
 		done, err := m.g.waitsFor(ctx, f.key)
@@ -257,7 +258,7 @@ func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], p
 		}
 		select {
 		case r := <-channels[i]:
-			m.brought(f, r.Val.(outcome[V]))
+			m.brought(f, r.Val.(outcome[V]), since)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -286,11 +287,12 @@ func (m *many[V]) waitedFor() time.Duration {
 	return m.waited + time.Since(m.waiting)
 }
 
-// brought takes what a flight has brought, if it is for this caller.
-func (m *many[V]) brought(f *flight[V], out outcome[V]) {
+// brought takes what a flight has brought, if it is for this caller, who has
+// waited since an instant.
+func (m *many[V]) brought(f *flight[V], out outcome[V], since time.Duration) {
 	var p *PassError
 	switch {
-	case !out.isFor(m.want[f.key], false):
+	case !out.isFor(m.want[f.key], since, false):
 	case errors.As(out.err, &p) && out.by != f:
 		// For its own caller alone: the next round finds the mark.
 	case out.err == nil || p != nil:
