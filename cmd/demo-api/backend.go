@@ -23,6 +23,9 @@ type backend struct {
 	store store.Store
 	name  string // for a human
 	close []func() error
+
+	// advice is what the log is to say about the server and the client.
+	advice []string
 }
 
 // Close closes the store before the client that it uses.
@@ -57,7 +60,11 @@ func openBackend(ctx context.Context, where string, sent func(command string)) (
 		client.Close()
 		return nil, err
 	}
-	return &backend{store: s, name: "Redis at " + name, close: []func() error{s.Close, client.Close}}, nil
+	b := &backend{store: s, name: "Redis at " + name, close: []func() error{s.Close, client.Close}}
+	if b.advice, err = s.Advice(ctx, productSpace, listSpace); err != nil {
+		b.advice = append(b.advice, "the server could not be asked what it permits: "+string(store.ClassOf(err)))
+	}
+	return b, nil
 }
 
 // reachLimit bounds the look at the start whether Redis is there.

@@ -29,14 +29,20 @@ func newCatalogue(cfg config, s store.Store, m *metrics) (*catalogue, error) {
 	m.watchOrigin(c.origin)
 
 	var err error
-	if c.products, err = newCache[product](cfg, "products", s, m.hooks()); err != nil {
+	if c.products, err = newCache[product](cfg, productSpace, s, m.hooks(productSpace)); err != nil {
 		return nil, err
 	}
-	if c.lists, err = newCache[[]product](cfg, "product-lists", s, m.hooks()); err != nil {
+	if c.lists, err = newCache[[]product](cfg, listSpace, s, m.hooks(listSpace)); err != nil {
 		return nil, errors.Join(err, c.products.Close())
 	}
 	return c, nil
 }
+
+// The namespaces of the caches, which are also their names in metrics and logs.
+const (
+	productSpace = "products"
+	listSpace    = "product-lists"
+)
 
 // memProducts is how many products the origin in memory has.
 const memProducts = 100

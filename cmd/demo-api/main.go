@@ -53,6 +53,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, back.Close()) }()
+	m.logs.Advise(back.advice...)
 
 	cat, err := newCatalogue(cfg, back.store, m)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/promguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/slogguard"
 )
 
 // metrics are what /metrics shows, in a registry of their own.
@@ -18,11 +21,15 @@ type metrics struct {
 	answers  *prometheus.CounterVec
 	faults   *prometheus.CounterVec
 	commands *prometheus.CounterVec
+	guards   *promguard.Collector
+	logs     *slogguard.Logger
 }
 
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
+		guards:   promguard.New(promguard.Options{}),
+		logs:     slogguard.New(slog.Default(), slogguard.Options{}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "demo_answers_total",
 			Help: "Answers to readers, by where they came from: fresh, stale, rebuilt, followed, absent, or error.",
@@ -36,7 +43,7 @@ func newMetrics() *metrics {
 			Help: "Commands that left this process for Redis, counted at the socket. What a script does inside Redis is not sent.",
 		}, []string{"command"}),
 	}
-	m.registry.MustRegister(m.answers, m.faults, m.commands, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.answers, m.faults, m.commands, m.guards, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -59,9 +66,9 @@ func (m *metrics) watchOrigin(p *pool) {
 	)
 }
 
-// hooks count what a cache does.
-func (m *metrics) hooks() cacheguard.Hooks {
-	return cacheguard.Hooks{
+// hooks count and log what the cache of that name does.
+func (m *metrics) hooks(name string) cacheguard.Hooks {
+	return cacheguard.JoinHooks(m.guards.Hooks(name), m.logs.Hooks(name), cacheguard.Hooks{
 		Answer: func(a cacheguard.AnswerInfo) {
 			state := a.State.String()
 			if a.Err != nil && !errors.Is(a.Err, cacheguard.ErrNotFound) {
@@ -70,7 +77,7 @@ func (m *metrics) hooks() cacheguard.Hooks {
 			m.answers.WithLabelValues(state).Inc()
 		},
 		Fault: func(f cacheguard.FaultInfo) { m.faults.WithLabelValues(string(f.Class)).Inc() },
-	}
+	})
 }
 
 // commandSent counts one command. Its name comes from our own client: there
