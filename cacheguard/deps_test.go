@@ -217,6 +217,9 @@ func TestNoFileNamesAPlaceOfOneMachine(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		if bytes.IndexByte(data, 0) >= 0 {
+			return nil // what a compiler or a profiler has left
+		}
 		seen++
 		if i := ofOneMachine.FindIndex(data); i != nil {
 			line := 1 + bytes.Count(data[:i[0]], []byte("\n"))
