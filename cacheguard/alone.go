@@ -13,10 +13,13 @@ import (
 func (f *flight[V]) withoutLease() outcome[V] {
 	if f.background {
 		f.sh.rest(f.key, around(backgroundRest), nil)
-		return outcome[V]{}
+		return outcome[V]{err: errPutOff}
 	}
 	return f.loadAlone()
 }
+
+// errPutOff is for the report: nobody waits for what it ends.
+var errPutOff = errors.New("cacheguard: the store is out of reach; the rebuild is put off")
 
 // backgroundRest is how long a rebuild that could not reach the store is left
 // alone: the value is stale, not missing, and each attempt costs a time-out.
@@ -29,6 +32,7 @@ const backgroundRest = time.Second
 // There is a bound on these loads over all keys. Waiting for one's turn takes
 // WaitLimit at most.
 func (f *flight[V]) loadAlone() outcome[V] {
+	f.alone = true
 	wait := f.sh.sofar()
 	ctx, cancel := context.WithTimeout(f.g.ctx, f.g.opts.WaitLimit)
 	defer cancel()
@@ -83,6 +87,7 @@ func (l *loading[T]) await() result[T] {
 // pass answers a caller of a key that is not to be shared: a Do by telling it
 // so, a Get by its own load.
 func (g *Guard[V]) pass(ctx context.Context, sh *shard[V], key string, q *question[V], p *PassError) (Entry[V], error) {
+	q.via = ViaPass
 	if q.asks {
 		return Entry[V]{}, p
 	}
@@ -104,7 +109,7 @@ func (g *Guard[V]) loadUnshared(ctx context.Context, sh *shard[V], key string, l
 		return Entry[V]{}, ErrClosed
 	}
 	defer g.tasks.leave()
-	run := startLoad(g, g.loaderContext(ctx, key), time.Now(), func(ctx context.Context) (V, error) {
+	run := startLoad(g, g.loaderContext(ctx, key), time.Now(), SpanInfo{Span: SpanLoad, Key: key}, func(ctx context.Context) (V, error) {
 		return load(ctx, Entry[V]{})
 	})
 	defer run.end()

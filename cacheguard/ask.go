@@ -73,6 +73,15 @@ type question[V any] struct {
 	ask  Ask[V]
 
 	reload Reloader[V] // once prepared
+
+	how // for the report
+}
+
+// how a question came by its answer.
+type how struct {
+	via    Via
+	waited time.Duration // for flights
+	left   bool          // its context ended: the caller has left
 }
 
 // use judges an answer.

@@ -39,10 +39,22 @@ type breaker struct {
 	state  atomic.Int32
 	cb     *gobreaker.CircuitBreaker[struct{}]
 	opened func() // starts a task that calls probe until it returns true
+	tells  *reporter
+
+	// news is a change that the hooks have not been told of: the library tells
+	// it to us under its lock, where no hook may run.
+	news atomic.Int32
 }
 
-func newBreaker(s store.Store, opened func(), changed func(open bool)) *breaker {
-	b := &breaker{Store: s, opened: opened}
+// What news may hold.
+const (
+	none int32 = iota
+	hasOpened
+	hasClosed
+)
+
+func newBreaker(s store.Store, opened func(), tells *reporter) *breaker {
+	b := &breaker{Store: s, opened: opened, tells: tells}
 	b.cb = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        "cacheguard store",
 		MaxRequests: 1,
@@ -52,10 +64,10 @@ func newBreaker(s store.Store, opened func(), changed func(open bool)) *breaker 
 			switch {
 			case from == gobreaker.StateClosed:
 				b.state.Store(open)
-				changed(true)
+				b.news.Store(hasOpened)
 			case to == gobreaker.StateClosed:
 				b.state.Store(healthy)
-				changed(false)
+				b.news.Store(hasClosed)
 			}
 		},
 	})
@@ -80,8 +92,20 @@ func (b *breaker) refused(op string) error {
 	return &store.Fault{Op: op, Class: store.ClassConnection, Err: errBreakerOpen}
 }
 
-// heard takes the result of a call.
-func (b *breaker) heard(err error) {
+// heard takes the result of a call that was sent at began.
+func (b *breaker) heard(op string, keys int, began time.Time, err error) {
+	b.tells.called(op, keys, began, err)
+	b.judge(err)
+}
+
+// tell tells the hooks what has changed.
+func (b *breaker) tell() {
+	if news := b.news.Swap(none); news != none {
+		b.tells.breaker.tell(&b.tells.panics, news == hasOpened)
+	}
+}
+
+func (b *breaker) judge(err error) {
 	bad := err != nil && blames(err)
 	if b.state.Load() == healthy && !bad {
 		return
@@ -107,6 +131,7 @@ func (b *breaker) count(bad bool) gobreaker.State {
 		return struct{}{}, nil
 	})
 	after := b.cb.State()
+	b.tell()
 	if after == gobreaker.StateOpen && b.state.Load() == open {
 		b.opened()
 	}
@@ -117,21 +142,26 @@ func (b *breaker) count(bad bool) gobreaker.State {
 // closed.
 func (b *breaker) probe(ctx context.Context, key store.Key) bool {
 	_, _ = b.cb.Execute(func() (struct{}, error) {
+		began := b.tells.sent()
 		_, err := b.Store.Load(ctx, key)
+		b.tells.called("load", 1, began, err)
 		if err != nil && blames(err) {
 			return struct{}{}, err
 		}
 		return struct{}{}, nil
 	})
-	return b.cb.State() == gobreaker.StateClosed
+	closed := b.cb.State() == gobreaker.StateClosed
+	b.tell()
+	return closed
 }
 
 func (b *breaker) Load(ctx context.Context, key store.Key) (store.Entry, error) {
 	if err := b.refused("load"); err != nil {
 		return store.Entry{}, err
 	}
+	began := b.tells.sent()
 	e, err := b.Store.Load(ctx, key)
-	b.heard(err)
+	b.heard("load", 1, began, err)
 	return e, err
 }
 
@@ -139,8 +169,9 @@ func (b *breaker) Claim(ctx context.Context, c store.Claim) (store.Verdict, erro
 	if err := b.refused("claim"); err != nil {
 		return store.Verdict{}, err
 	}
+	began := b.tells.sent()
 	v, err := b.Store.Claim(ctx, c)
-	b.heard(err)
+	b.heard("claim", 1, began, err)
 	return v, err
 }
 
@@ -202,8 +233,9 @@ func (b *breaker) call(op string, do func() error) error {
 	if err := b.refused(op); err != nil {
 		return err
 	}
+	began := b.tells.sent()
 	err := do()
-	b.heard(err)
+	b.heard(op, 1, began, err)
 	return err
 }
 
@@ -215,7 +247,8 @@ func (b *breaker) callMany(op string, n int, do func() []error) []error {
 		}
 		return errs
 	}
+	began := b.tells.sent()
 	errs := do()
-	b.heard(errors.Join(errs...))
+	b.heard(op, n, began, errors.Join(errs...))
 	return errs
 }

@@ -19,6 +19,11 @@ var (
 	// (Options.WaitLimit) for a load in another process.
 	ErrWaitLimit = errors.New("cacheguard: gave up waiting for another process to load")
 
+	// ErrLoadLimit says that a load was cut at Options.LoadLimit. It comes with
+	// context.DeadlineExceeded in its chain, and is the cause of the loader's
+	// context then.
+	ErrLoadLimit = errors.New("cacheguard: load cut at LoadLimit")
+
 	// ErrCycle says that a load asked, directly or through other loads, for the
 	// key that it is loading.
 	ErrCycle = errors.New("cacheguard: a load waits for itself")

@@ -38,11 +38,6 @@ type flight[V any] struct {
 	batch   *batch[V] // of a GetMany, or nil
 	claimed bool      // it has taken part in the batch's claims
 
-	// missed is the last caller who was there at a look of this flight that did
-	// not find what a later one may: who may take a hand-over. A claim is such a
-	// look too.
-	missed uint64
-
 	// wake gets the kind of an event that concerns the key. It holds one: any
 	// event makes the flight look again.
 	wake chan store.EventKind
@@ -56,6 +51,8 @@ type flight[V any] struct {
 	// per key and process however fast writes come (S33). The fence decides.
 	// Guarded by sh.mu.
 	overtaken bool
+
+	under context.Context // what the hooks have made of the load's context; nil: nothing
 }
 
 // outcome is what a flight brought, and for whom.
@@ -67,6 +64,22 @@ type outcome[V any] struct {
 	upTo    uint64 // the last caller that it is for
 	began   uint64 // the last caller that was there before the load began; 0: unknown
 	by      *flight[V]
+
+	// handOver: it is only for those who waited when it was written.
+	handOver bool
+	written  time.Duration // when; on the guard's clock
+}
+
+// spanEnd tells a caller's span how its wait has ended.
+func (o *outcome[V]) spanEnd(mine bool, err error) SpanEnd {
+	if err != nil {
+		return SpanEnd{Err: err}
+	}
+	end := SpanEnd{Err: o.err, State: o.entry.State, Token: o.entry.Token, Coalesced: !mine}
+	if o.led && o.by != nil {
+		end.Load = o.by.under
+	}
+	return end
 }
 
 // everybody is an upTo for what is true whenever it was asked, such as a
@@ -77,9 +90,13 @@ func failed[V any](err error) outcome[V] {
 	return outcome[V]{answers: true, err: err, upTo: everybody}
 }
 
-// isFor tells whether the outcome is an answer to a caller of that number; anew:
-// to one that accepts only what was loaded since it came.
-func (o *outcome[V]) isFor(arrival uint64, anew bool) bool {
+// isFor tells whether the outcome is an answer to a caller of that number who
+// has waited since an instant on the guard's clock; anew: to one that accepts
+// only what was loaded since it came.
+func (o *outcome[V]) isFor(arrival uint64, since time.Duration, anew bool) bool {
+	if o.handOver && since > o.written {
+		return false
+	}
 	if anew && o.err == nil {
 		return o.answers && o.began >= arrival
 	}
@@ -87,8 +104,9 @@ func (o *outcome[V]) isFor(arrival uint64, anew bool) bool {
 }
 
 // join waits for the flight of key, which it begins if there is none. mine
-// tells whether this caller began it. The error is ctx's or ErrCycle.
-func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *question[V], l look[V]) (out outcome[V], mine bool, err error) {
+// tells whether this caller began it. It waits since the given instant. The
+// error is ctx's or ErrCycle.
+func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *question[V], l look[V], since time.Duration) (out outcome[V], mine bool, err error) {
 	if p, left, ok := sh.resting(key); ok && p.err != nil {
 		// A cooldown that is known here needs no claim to be told again.
 		return failed[V](cooling(p.err, left)), false, nil
@@ -99,13 +117,19 @@ func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *questi
 	}
 	defer done()
 	f := g.newFlight(ctx, sh, key, q.reloader(key), l)
+	defer func() { q.waited += g.now() - since }()
+	_, spanned := g.tells.begin(ctx, SpanInfo{Span: SpanWait, Key: key})
 	select {
 	case r := <-f.begin():
-		out := r.Val.(outcome[V])
-		return out, out.by == f, nil
+		out = r.Val.(outcome[V])
+		mine = out.by == f
 	case <-ctx.Done():
-		return out, false, ctx.Err()
+		err = ctx.Err()
 	}
+	if spanned != nil {
+		spanned(out.spanEnd(mine, err))
+	}
+	return out, mine, err
 }
 
 // rebuildInBackground begins a flight that nobody waits for, unless one is
@@ -123,7 +147,7 @@ func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key st
 func (g *Guard[V]) newFlight(ctx context.Context, sh *shard[V], key string, load Reloader[V], l look[V]) *flight[V] {
 	return &flight[V]{
 		g: g, sh: sh, key: key, load: load, ctx: ctx,
-		prev: l.entry, seen: l.token, missed: l.upTo, cost: l.cost,
+		prev: l.entry, seen: l.token, cost: l.cost,
 		missing: l.found != hit,
 		alone:   l.found == outage,
 	}
@@ -155,10 +179,14 @@ func (f *flight[V]) run() outcome[V] {
 	// Registered before the claim is sent: no fill can fall between.
 	f.sh.register(f)
 	defer f.sh.unregister(f)
+	var out outcome[V]
 	if f.alone {
-		return f.loadAlone()
+		out = f.loadAlone()
+	} else {
+		out = f.claimOrFollow()
 	}
-	return f.claimOrFollow()
+	f.ended(out)
+	return out
 }
 
 // claimOrFollow goes on until there is an answer, a grant, or no more time.
@@ -169,15 +197,12 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 		sent := time.Now()
 		v, err := f.claim()
 		if err != nil {
-			f.followed(&w, err)
+			f.followed(&w, false, err)
 			return f.withoutLease()
-		}
-		if v.Outcome != store.Changed {
-			f.missed = before
 		}
 		switch v.Outcome {
 		case store.Granted:
-			f.followed(&w, nil)
+			f.followed(&w, true, nil)
 			return f.lead(v.Grant, sent)
 		case store.Cooling:
 			return f.cool(&w, v)
@@ -189,7 +214,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 			w.begin(f.g.opts.WaitLimit, before, v.Token)
 			again, err := f.await(&w, v.Left)
 			if err != nil {
-				f.followed(&w, err)
+				f.followed(&w, false, err)
 				return outcome[V]{answers: true, err: err, upTo: w.upTo(err)}
 			}
 			if again == claimAgain {
@@ -201,7 +226,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 			}
 		}
 		if out, ok := f.lookAgain(&w); ok {
-			f.followed(&w, out.err)
+			f.followed(&w, false, out.err)
 			return out
 		}
 	}
@@ -230,6 +255,9 @@ func (f *flight[V]) claim() (store.Verdict, error) {
 			f.g.fault(f.key, err)
 		}
 	}
+	if errors.Is(err, errBreakerOpen) {
+		return v, err // it was not sent
+	}
 	if err != nil || v.Outcome != store.Granted {
 		// The one whose reply was lost may have been granted: nobody must wait
 		// for it (C027, S34). Whatever this flight claims next is not that.
@@ -254,7 +282,6 @@ func (f *flight[V]) ask(c store.Claim) (store.Verdict, error) {
 // lookAgain reads the store after something happened, and says whether that
 // answers the flight's callers.
 func (f *flight[V]) lookAgain(w *wait) (outcome[V], bool) {
-	missed := f.missed
 	l := f.g.lookNow(f.sh, f.key)
 	out := outcome[V]{answers: true, entry: l.entry, upTo: l.upTo}
 	switch {
@@ -263,11 +290,11 @@ func (f *flight[V]) lookAgain(w *wait) (outcome[V], bool) {
 	case l.found == pass:
 		return failed[V](&PassError{For: l.entry.Left}), true
 	case l.found == handOver && l.token != f.seen:
-		out.upTo = missed // for those who waited, nobody else
+		out.handOver, out.written = true, l.written
 	case l.found != hit || l.token == f.seen:
 		// None, or not for us, or what was to be replaced. The next claim has
 		// seen it, so that it does not say "changed" for ever (S36).
-		f.prev, f.seen, f.missed, f.cost = l.entry, l.token, l.upTo, l.cost
+		f.prev, f.seen, f.cost = l.entry, l.token, l.cost
 		return outcome[V]{}, false
 	}
 	if w.begun() && out.entry.State == Fresh {
@@ -282,7 +309,7 @@ func (f *flight[V]) lookAgain(w *wait) (outcome[V], bool) {
 // cool answers with the cooldown that binds the key, and remembers it.
 func (f *flight[V]) cool(w *wait, v store.Verdict) outcome[V] {
 	err := &CooldownError{Left: v.Left, Reason: v.Reason}
-	f.followed(w, err)
+	f.followed(w, false, err)
 	f.sh.rest(f.key, v.Left, err)
 	return failed[V](err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,7 @@ type Loader[V any] func(ctx context.Context, key string) (V, error)
 type Guard[V any] struct {
 	store   store.Store // the breaker, with the user's store behind it
 	breaker *breaker
+	tells   *reporter  // the hooks
 	opts    Options[V] // complete: no zeros left to interpret
 	process string     // this guard's id in lease records
 	epoch   time.Time  // when it was made; see now
@@ -54,6 +56,8 @@ type Guard[V any] struct {
 	tuner    *tuning.Tuner
 	watchdog *watchdog.Watchdog
 	unlisten func()
+	closed   func()    // of Hooks.Opened
+	closing  sync.Once // calls it
 
 	// ctx ends with Close; everything that the guard does on its own account
 	// runs under it.
@@ -88,6 +92,7 @@ func New[V any](s store.Store, opts Options[V]) (*Guard[V], error) {
 		epoch:   time.Now(),
 		shards:  newShards[V](),
 		near:    near,
+		tells:   newReporter(opts.Hooks),
 		outages: semaphore.NewWeighted(int64(opts.OutageLoads)),
 		tuner: tuning.New(tuning.Config{
 			Initial:  opts.Lease.Initial,
@@ -97,14 +102,17 @@ func New[V any](s store.Store, opts Options[V]) (*Guard[V], error) {
 			Headroom: opts.Lease.Headroom,
 		}),
 	}
-	g.breaker = newBreaker(s, g.probeStore, g.toldBreaker)
+	g.breaker = newBreaker(s, g.probeStore, g.tells)
 	g.store = g.breaker
 	g.lived(opts.Lifetime)
 	g.lived(Lifetime{TTL: opts.NegativeTTL})
 	g.tasks.idle = make(chan struct{})
 	g.ctx, g.end = context.WithCancel(context.Background())
-	g.watchdog = watchdog.New(g.store, watchdog.Hooks{Renewed: g.renewed, Woken: g.woken})
+	// Renewals go past the breaker: nobody waits for them, and while it is open
+	// most leases would lapse although the store is back already.
+	g.watchdog = watchdog.New(s, watchdog.Hooks{Renewed: g.renewed, Woken: g.woken})
 	g.unlisten = s.Listen(opts.Namespace, g.hear)
+	g.closed = g.tells.opened(opts.Hooks.Opened, GuardInfo{Namespace: opts.Namespace, Settings: opts.settings(), Stats: g.stats})
 	return g, nil
 }
 
@@ -119,6 +127,7 @@ func (g *Guard[V]) Close() error {
 	err := g.tasks.wait(g.opts.LoadLimit)
 	g.watchdog.Close()
 	g.unlisten()
+	g.closing.Do(g.closed)
 	return err
 }
 
@@ -139,19 +148,23 @@ func (g *Guard[V]) Get(ctx context.Context, key string, load Loader[V]) (V, erro
 
 // GetEntry is Get, with the circumstances of the answer.
 func (g *Guard[V]) GetEntry(ctx context.Context, key string, load Loader[V]) (Entry[V], error) {
-	e, err := g.get(ctx, key, &question[V]{load: load})
-	return g.answered(key, e, err)
+	q := question[V]{load: load}
+	e, err := g.get(ctx, key, &q)
+	q.left = err != nil && err == ctx.Err()
+	return g.answered(key, q.how, e, err)
 }
 
 // Refresh loads key anew even if it is fresh, stores the value for the fleet,
 // and returns it. The load begins after the call does; callers of Refresh that
 // come while it runs share the next. Errors are those of Get.
 func (g *Guard[V]) Refresh(ctx context.Context, key string, load Loader[V]) (V, error) {
-	e, err := g.get(ctx, key, &question[V]{load: load, anew: true})
+	q := question[V]{load: load, anew: true}
+	e, err := g.get(ctx, key, &q)
 	if err != nil {
+		q.left = err == ctx.Err()
 		e = Entry[V]{State: e.State} // not the value that was to be replaced
 	}
-	e, err = g.answered(key, e, err)
+	e, err = g.answered(key, q.how, e, err)
 	return e.Value, err
 }
 
@@ -162,11 +175,12 @@ func (g *Guard[V]) Refresh(ctx context.Context, key string, load Loader[V]) (V, 
 // caller can still fall back on it; with a *PassError that is its own, the
 // value that its loader returned along with it.
 func (g *Guard[V]) Do(ctx context.Context, key string, ask Ask[V]) (Entry[V], error) {
-	e, err := g.get(ctx, key, &question[V]{ask: ask, asks: true})
-	if err != nil && err == ctx.Err() {
+	q := question[V]{ask: ask, asks: true}
+	e, err := g.get(ctx, key, &q)
+	if q.left = err != nil && err == ctx.Err(); q.left {
 		err = context.Cause(ctx)
 	}
-	return g.answered(key, e, err)
+	return g.answered(key, q.how, e, err)
 }
 
 // get is the read path. The order of its questions is the order of their
@@ -178,6 +192,7 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 	}
 	if g.near != nil && !q.anew {
 		if e, ok := g.near.served(key, g.now()); ok && q.use(e) == Take {
+			q.via = ViaNear
 			return e, e.absent()
 		}
 	}
@@ -195,16 +210,14 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 
 // round is one round of get. again: what came was not for this caller.
 func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *question[V], arrival uint64, turnedDown *Entry[V]) (e Entry[V], err error, again bool) {
-	s := new(seeker)
-	l, mine, err := g.lookUnlessMissing(ctx, sh, key, s)
-	if mine && l.found != hit {
-		defer sh.sought(key, s)
+	l, r, err := g.look(ctx, sh, key)
+	if r != nil {
+		defer sh.sought(key, r)
 	}
+	mine := r != nil
 	switch {
 	case err != nil:
 		return *turnedDown, err, false
-	case l.found == hit && l.upTo < arrival:
-		return e, nil, true // its read was sent before this caller came: share the next
 	case l.found == pass:
 		e, err = g.pass(ctx, sh, key, q, &PassError{For: l.entry.Left})
 		return e, err, false
@@ -213,12 +226,13 @@ func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *quest
 			if use == TakeAndRefresh || mine && g.drawsEarly(l) {
 				g.rebuildInBackground(ctx, sh, key, q, l)
 			}
-			l.entry.Coalesced = !mine
+			l.entry.Coalesced, q.via = !mine, ViaStore
 			return l.entry, l.entry.absent(), false
 		}
 		*turnedDown = l.entry
 	case l.found == outage && !l.untrusted:
 		if e, ok := g.nearKnown(key); ok && q.use(e) != Reload {
+			q.via = ViaNear
 			return e, e.absent(), false
 		}
 		if g.opts.Outage == FailFast {
@@ -228,29 +242,20 @@ func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *quest
 	if !q.loads() {
 		return *turnedDown, ErrNotCached, false
 	}
-	out, mine, err := g.join(ctx, sh, key, q, l)
+	since := g.now()
+	out, mine, err := g.join(ctx, sh, key, q, l, since)
 	switch {
 	case err != nil:
 		return *turnedDown, err, false
-	case !out.isFor(arrival, q.anew):
+	case !out.isFor(arrival, since, q.anew):
 		return e, nil, true
 	case out.err == nil && !(mine && out.led) && q.use(out.entry) == Reload:
 		*turnedDown = out.entry // nobody is asked about what its own load has brought
 		return e, nil, true
 	}
+	q.via = ViaFlight
 	e, err = g.answer(ctx, sh, key, q, out, mine, *turnedDown)
 	return e, err, false
-}
-
-// lookUnlessMissing is look, but for a key that a flight of this process has
-// found missing already: the caller can only join that. (What it gets from
-// there has rules of its own, see outcome.upTo, that do not depend on a look.
-// Nor does a miss, whoever it is told: the claim looks again.)
-func (g *Guard[V]) lookUnlessMissing(ctx context.Context, sh *shard[V], key string, s *seeker) (l look[V], mine bool, err error) {
-	if sh.missing(key) {
-		return look[V]{found: miss}, false, nil
-	}
-	return g.look(ctx, sh, key, s)
 }
 
 // answer turns what a flight brought into what a caller gets.

@@ -119,6 +119,7 @@ func (f *flight[V]) copyNear(e Entry[V], sent time.Time, c store.Content) {
 
 // fill offers the content, and tells whether it has certainly landed.
 func (f *flight[V]) fill(grant store.Grant, c store.Content) bool {
+	spanned := f.spanFill(grant)
 	err := f.offer(grant, c)
 	if err != nil && retryable(err) {
 		f.g.fault(f.key, err)
@@ -128,6 +129,7 @@ func (f *flight[V]) fill(grant store.Grant, c store.Content) bool {
 		f.g.fault(f.key, err)
 		f.g.giveUp(grant) // or the others would wait for a lease without a load
 	}
+	spanned(SpanEnd{Err: err})
 	f.g.filled(f, len(c.Payload), err)
 	return err == nil
 }

@@ -19,6 +19,9 @@ type loading[T any] struct {
 	cancel context.CancelCauseFunc
 	began  time.Time
 	free   []func() // what end gives back
+
+	span  func(SpanEnd)   // to be told of its end; nil: nobody, or it has been
+	under context.Context // of that span
 }
 
 // result is what a loader brought.
@@ -30,12 +33,13 @@ type result[T any] struct {
 
 // startLoad runs load with the values of ctx, until LoadLimit past since at
 // most. The caller has entered g.tasks, and calls end when it has what it
-// wanted.
-func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, load func(context.Context) (T, error)) *loading[T] {
+// wanted. span introduces the load to the hooks.
+func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, span SpanInfo, load func(context.Context) (T, error)) *loading[T] {
 	limit := g.opts.LoadLimit
-	ctx, cancel := context.WithCancelCause(ctx)
+	under, spanned := g.tells.begin(ctx, span)
+	ctx, cancel := context.WithCancelCause(under)
 	ctx, expire := context.WithDeadlineCause(ctx, since.Add(limit),
-		fmt.Errorf("cacheguard: load cut at LoadLimit (%v): %w", limit, context.DeadlineExceeded))
+		fmt.Errorf("%w (%v): %w", ErrLoadLimit, limit, context.DeadlineExceeded))
 	unhook := context.AfterFunc(g.ctx, func() { cancel(ErrClosed) })
 	loaded := make(chan result[T], 1)
 	g.tasks.another()
@@ -48,12 +52,30 @@ func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, load
 			}
 		}()
 		v, err := load(ctx)
+		probe(err)
 		returned = true
 		loaded <- result[T]{value: v, err: err}
 	}()
 	return &loading[T]{
 		loaded: loaded, ctx: ctx, cancel: cancel, began: time.Now(),
 		free: []func(){func() { unhook() }, expire, func() { cancel(context.Canceled) }},
+		span: spanned, under: under,
+	}
+}
+
+// probe calls the methods of a loader's error that the guard will call later,
+// here where a panic is caught: those of a typed nil would end the process.
+func probe(err error) {
+	if err == nil {
+		return
+	}
+	_ = err.Error()
+	_ = errors.Is(err, ErrNotFound)
+	if _, ok := errors.AsType[*PassError](err); ok {
+		return
+	}
+	if c, ok := errors.AsType[Cooler](err); ok {
+		_ = c.Cooldown()
 	}
 }
 
@@ -62,7 +84,15 @@ func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, load
 func (f *flight[V]) startLoad(since time.Time, token store.Token) *loading[V] {
 	ctx := tokenctx.WithToken(f.g.loaderContext(context.WithoutCancel(f.ctx), f.key), token)
 	load, prev := f.load, f.prev
-	return startLoad(f.g, ctx, since, func(ctx context.Context) (V, error) { return load(ctx, prev) })
+	span := SpanInfo{Span: SpanLoad, Key: f.key, Token: token, Background: f.background}
+	if f.batch != nil {
+		span = SpanInfo{} // the batch's load is told of, once
+	}
+	run := startLoad(f.g, ctx, since, span, func(ctx context.Context) (V, error) { return load(ctx, prev) })
+	if run.span != nil {
+		f.under = run.under
+	}
+	return run
 }
 
 // loaderContext marks ctx as that of a load of keys. The token of a load that
@@ -89,19 +119,35 @@ func (g *Guard[V]) loaderPanicked(recovered any) *PanicError {
 
 // end cancels the loader's context and gives back what it held.
 func (l *loading[T]) end() {
+	l.tell(context.Cause(l.ctx)) // it was not waited for
 	for _, free := range l.free {
 		free()
 	}
 }
 
 // finished completes the result of a loader that has returned. If its context
-// had ended, that is why it returned what it did, whatever it says itself.
+// had ended, that is why it returned what it did, whatever it says itself: above
+// all, what it did not find then may exist.
 func (l *loading[T]) finished(r result[T]) result[T] {
 	r.took = time.Since(l.began)
-	if cause := context.Cause(l.ctx); r.err != nil && cause != nil && !errors.Is(r.err, cause) {
+	cause := context.Cause(l.ctx)
+	switch {
+	case cause == nil || r.err == nil:
+	case errors.Is(r.err, ErrNotFound):
+		r.err = fmt.Errorf("%w (%v)", cause, r.err)
+	case !errors.Is(r.err, cause):
 		r.err = fmt.Errorf("%w (%w)", cause, r.err)
 	}
+	l.tell(r.err)
 	return r
+}
+
+// tell ends the load's span, once.
+func (l *loading[T]) tell(err error) {
+	if l.span != nil {
+		l.span(SpanEnd{Err: err})
+		l.span = nil
+	}
 }
 
 // cut is the result of a loader whose context has ended, and which has not

@@ -29,80 +29,26 @@ type look[V any] struct {
 	upTo  uint64        // the last caller that was there before
 	err   error         // for outage: the fault
 
+	// written is when a hand-over was, on the guard's clock and at the earliest:
+	// what it has lived since is judged by the store's, as a duration.
+	written time.Duration
+
 	// untrusted: the store was not asked, since a write of this process has not
 	// reached it yet.
 	untrusted bool
 }
 
-// look reads the store for a caller, together with those who come at the same
-// time. mine tells whether it was this caller's read; if so, and if there was
-// nothing to serve, the caller has to call seeker.done in the end. The error is
-// ctx's, or ErrClosed.
-func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, s *seeker) (l look[V], mine bool, err error) {
-	ch := sh.looks.DoChan(key, func() (any, error) {
-		s.sent = true
-		if !g.tasks.enter() {
-			return nil, ErrClosed
-		}
-		defer g.tasks.leave()
-		if sh.missing(key) { // found out since this caller asked
-			return &look[V]{found: miss}, nil
-		}
-		l := g.lookNow(sh, key)
-		if l.found != hit && l.found != pass {
-			sh.seek(key, s)
-		}
-		return l, nil
-	})
-	select {
-	case r := <-ch:
-		if r.Err != nil {
-			return l, false, r.Err
-		}
-		return *r.Val.(*look[V]), s.sent, nil
-	case <-ctx.Done():
-		sh.sought(key, s)
-		return l, false, ctx.Err()
-	}
-}
-
-// seeker is a caller whose look has found nothing to serve, and who is about to
-// begin the key's flight. Until that is registered, and on a busy machine that
-// can take a while, whoever comes would read the store again to find the same.
-type seeker struct {
-	sent bool // it was this caller's read; written before its result is there
-	gone bool // guarded by the shard's mu
-}
-
-// seek notes that s is about to begin the flight of key.
-func (s *shard[V]) seek(key string, by *seeker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !by.gone {
-		s.seekers[key] = by
-	}
-}
-
-// sought ends that.
-func (s *shard[V]) sought(key string, by *seeker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	by.gone = true
-	if s.seekers[key] == by {
-		delete(s.seekers, key)
-	}
-}
-
 // lookNow reads the store once.
-func (g *Guard[V]) lookNow(sh *shard[V], key string) *look[V] {
-	l := &look[V]{upTo: sh.sofar()}
+func (g *Guard[V]) lookNow(sh *shard[V], key string) (l look[V]) {
+	l.upTo = sh.sofar()
 	if g.pending.has(key) {
 		l.found, l.untrusted = outage, true // what is stored is what a write of ours could not remove
 		return l
 	}
 	sent, events := g.now(), sh.events.Load()
-	e, err := g.store.Load(g.ctx, g.key(key))
-	g.seen(sh, key, l, e, err, sent, events)
+	// The store bounds the call, and a context that cannot end is cheaper for it.
+	e, err := g.store.Load(context.Background(), g.key(key))
+	g.seen(sh, key, &l, e, err, sent, events)
 	return l
 }
 
@@ -119,6 +65,7 @@ func (g *Guard[V]) seen(sh *shard[V], key string, l *look[V], e store.Entry, err
 		g.fault(key, e.Fault)
 	}
 	g.judge(l, key, e)
+	l.written = sent - max(handOverLife-e.Left, 0)
 	if l.found == hit && g.near != nil {
 		sh.copyNear(g, key, func() bool { return sh.events.Load() == events }, l.entry, sent, e.Left, len(e.Payload))
 	}

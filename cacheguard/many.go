@@ -95,6 +95,9 @@ type many[V any] struct {
 	want   map[string]uint64 // what has no answer yet, with its caller's number
 	values map[string]V
 	errs   map[string]error
+
+	waited  time.Duration // for flights, in earlier rounds
+	waiting time.Time     // since when, in this one; zero: not
 }
 
 // result is what the caller gets; err is about all that is still wanted.
@@ -106,9 +109,9 @@ func (m *many[V]) result(err error) (map[string]V, error) {
 }
 
 // settle takes the answer to one key.
-func (m *many[V]) settle(key string, e Entry[V], err error) {
+func (m *many[V]) settle(key string, via Via, e Entry[V], err error) {
 	delete(m.want, key)
-	e, err = m.g.answered(key, e, err)
+	e, err = m.g.answered(key, how{via: via, waited: m.waitedFor()}, e, err)
 	switch {
 	case err == nil:
 		m.values[key] = e.Value
@@ -128,7 +131,7 @@ func (m *many[V]) fromNear() {
 	now := m.g.now()
 	for key := range m.want {
 		if e, ok := m.g.near.served(key, now); ok {
-			m.settle(key, e, e.absent())
+			m.settle(key, ViaNear, e, e.absent())
 		}
 	}
 }
@@ -157,7 +160,7 @@ func (m *many[V]) round(ctx context.Context) error {
 			if l.entry.State == Stale || m.g.drawsEarly(*l) {
 				b.background(key, l)
 			}
-			m.settle(key, l.entry, l.entry.absent())
+			m.settle(key, ViaStore, l.entry, l.entry.absent())
 			continue
 		case outage:
 			if m.outage(key, l) {
@@ -165,7 +168,7 @@ func (m *many[V]) round(ctx context.Context) error {
 			}
 		}
 		if p, left, ok := m.g.shards.of(key).resting(key); ok && p.err != nil {
-			m.settle(key, Entry[V]{}, cooling(p.err, left))
+			m.settle(key, ViaFlight, Entry[V]{}, cooling(p.err, left))
 			continue
 		}
 		flights = append(flights, b.flight(key, l))
@@ -179,11 +182,11 @@ func (m *many[V]) outage(key string, l *look[V]) bool {
 		return false
 	}
 	if e, ok := m.g.nearKnown(key); ok {
-		m.settle(key, e, e.absent())
+		m.settle(key, ViaNear, e, e.absent())
 		return true
 	}
 	if m.g.opts.Outage == FailFast {
-		m.settle(key, Entry[V]{}, l.err)
+		m.settle(key, 0, Entry[V]{}, l.err)
 		return true
 	}
 	return false
@@ -206,8 +209,12 @@ func (m *many[V]) look(ctx context.Context, keys []string) ([]*look[V], error) {
 		events[i] = sh.events.Load()
 		ask, places = append(ask, g.key(key)), append(places, i)
 	}
+	_, spanned := g.tells.begin(ctx, SpanInfo{Span: SpanLookup, Keys: len(ask)})
 	sent := g.now()
 	entries, errs := g.store.LoadMany(ctx, ask)
+	if spanned != nil {
+		spanned(SpanEnd{Err: errors.Join(errs...)})
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -225,12 +232,13 @@ func (m *many[V]) look(ctx context.Context, keys []string) ([]*look[V], error) {
 }
 
 // wait collects what the flights bring.
-func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], passed []string) error {
+func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], passed []string) (err error) {
+	since := m.g.now()
 	channels := make([]<-chan singleflight.Result, len(flights))
 	for i, f := range flights {
 		done, err := m.g.waitsFor(ctx, f.key)
 		if err != nil {
-			m.settle(f.key, Entry[V]{}, err)
+			m.settle(f.key, 0, Entry[V]{}, err)
 			f.leaveBatch()
 			continue
 		}
@@ -238,6 +246,9 @@ func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], p
 		channels[i] = f.begin()
 	}
 	b.begun(flights)
+	if len(flights) > 0 {
+		defer m.beginWait(ctx, len(flights))(&err)
+	}
 	if err := m.loadPassed(ctx, passed); err != nil {
 		return err
 	}
@@ -247,7 +258,7 @@ func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], p
 		}
 		select {
 		case r := <-channels[i]:
-			m.brought(f, r.Val.(outcome[V]))
+			m.brought(f, r.Val.(outcome[V]), since)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -255,18 +266,40 @@ func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], p
 	return nil
 }
 
-// brought takes what a flight has brought, if it is for this caller.
-func (m *many[V]) brought(f *flight[V], out outcome[V]) {
+// beginWait tells of the wait for flights, until the function it returns is
+// called with what it ended with.
+func (m *many[V]) beginWait(ctx context.Context, flights int) (end func(err *error)) {
+	m.waiting = time.Now()
+	_, spanned := m.g.tells.begin(ctx, SpanInfo{Span: SpanWait, Keys: flights})
+	return func(err *error) {
+		m.waited, m.waiting = m.waitedFor(), time.Time{}
+		if spanned != nil {
+			spanned(SpanEnd{Err: *err})
+		}
+	}
+}
+
+// waitedFor is how long this caller has waited for flights until now.
+func (m *many[V]) waitedFor() time.Duration {
+	if m.waiting.IsZero() {
+		return m.waited
+	}
+	return m.waited + time.Since(m.waiting)
+}
+
+// brought takes what a flight has brought, if it is for this caller, who has
+// waited since an instant.
+func (m *many[V]) brought(f *flight[V], out outcome[V], since time.Duration) {
 	var p *PassError
 	switch {
-	case !out.isFor(m.want[f.key], false):
+	case !out.isFor(m.want[f.key], since, false):
 	case errors.As(out.err, &p) && out.by != f:
 		// For its own caller alone: the next round finds the mark.
 	case out.err == nil || p != nil:
 		out.entry.Coalesced = out.by != f
-		m.settle(f.key, out.entry, out.entry.absent())
+		m.settle(f.key, ViaFlight, out.entry, out.entry.absent())
 	default:
-		m.settle(f.key, Entry[V]{}, out.err)
+		m.settle(f.key, ViaFlight, Entry[V]{}, out.err)
 	}
 }
 
@@ -280,7 +313,7 @@ func (m *many[V]) loadPassed(ctx context.Context, keys []string) error {
 		return ErrClosed
 	}
 	defer m.g.tasks.leave()
-	run := startLoad(m.g, m.g.loaderContext(ctx, keys...), time.Now(), func(ctx context.Context) (map[string]V, error) {
+	run := startLoad(m.g, m.g.loaderContext(ctx, keys...), time.Now(), SpanInfo{Span: SpanLoad, Keys: len(keys)}, func(ctx context.Context) (map[string]V, error) {
 		return m.load(ctx, keys)
 	})
 	defer run.end()
@@ -296,7 +329,7 @@ func (m *many[V]) loadPassed(ctx context.Context, keys []string) error {
 		if out.err == nil {
 			out.err = out.entry.absent()
 		}
-		m.settle(key, out.entry, out.err)
+		m.settle(key, ViaPass, out.entry, out.err)
 	}
 	return nil
 }
@@ -420,7 +453,7 @@ func (b *batch[V]) loadJointly(parts []joint) ([]V, []error) {
 		keys[i] = p.key
 	}
 	ctx := b.g.loaderContext(context.WithoutCancel(b.ctx), keys...)
-	run := startLoad(b.g, ctx, time.Now(), func(ctx context.Context) (map[string]V, error) {
+	run := startLoad(b.g, ctx, time.Now(), SpanInfo{Span: SpanLoad, Keys: len(keys)}, func(ctx context.Context) (map[string]V, error) {
 		return b.many(ctx, slices.Clone(keys))
 	})
 	defer run.end()

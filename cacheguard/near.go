@@ -130,6 +130,14 @@ func (n *near[V]) put(key string, e Entry[V], sent, kept time.Duration, size int
 	})
 }
 
+// size is about what the near cache holds.
+func (n *near[V]) size(weighed bool) (entries int, bytes int64) {
+	if weighed {
+		bytes = int64(n.cache.WeightedSize())
+	}
+	return n.cache.EstimatedSize(), bytes
+}
+
 func (n *near[V]) drop(key string) { n.cache.Invalidate(key) }
 func (n *near[V]) forget()         { n.cache.InvalidateAll() }
 

@@ -19,7 +19,6 @@ type shard[V any] struct {
 	// arrived numbers the callers. See arrive.
 	arrived atomic.Uint64
 
-	looks    singleflight.Group // shared reads of the store, by key
 	rebuilds singleflight.Group // flights, by key
 
 	// events counts what has happened to keys of this shard. It grows under
@@ -27,9 +26,10 @@ type shard[V any] struct {
 	events atomic.Uint64
 
 	mu      sync.Mutex
-	flights map[string]*flight[V] // running flights; guarded by mu
-	seekers map[string]*seeker    // callers about to begin one; guarded by mu
-	pauses  map[string]pause      // keys that are left alone for a while; guarded by mu
+	flights map[string]*flight[V]  // running flights; guarded by mu
+	reads   map[string]*reading[V] // reads of the store under way; guarded by mu
+	seekers map[string]*reading[V] // reads that found nothing, whose caller is about to begin a flight; guarded by mu
+	pauses  map[string]pause       // keys that are left alone for a while; guarded by mu
 
 	_ [64]byte // keeps neighbours' counters off this cache line
 }
@@ -70,9 +70,9 @@ func (s *shard[V]) flight(key string) *flight[V] {
 
 // missing tells whether a flight is bringing, or about to bring, a key that had
 // nothing to serve, and nobody has written it since.
+//
+// mu is held.
 func (s *shard[V]) missing(key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if f := s.flights[key]; f != nil {
 		return f.missing && !f.overtaken
 	}
@@ -118,10 +118,22 @@ func newShards[V any]() *shards[V] {
 	s := &shards[V]{seed: maphash.MakeSeed()}
 	for i := range s.table {
 		s.table[i].flights = make(map[string]*flight[V])
-		s.table[i].seekers = make(map[string]*seeker)
+		s.table[i].reads = make(map[string]*reading[V])
+		s.table[i].seekers = make(map[string]*reading[V])
 		s.table[i].pauses = make(map[string]pause)
 	}
 	return s
+}
+
+// running counts the flights.
+func (s *shards[V]) running() (n int) {
+	for i := range s.table {
+		sh := &s.table[i]
+		sh.mu.Lock()
+		n += len(sh.flights)
+		sh.mu.Unlock()
+	}
+	return n
 }
 
 func (s *shards[V]) of(key string) *shard[V] {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/internal/watchdog"
@@ -30,14 +31,28 @@ func gaveUp(ctx context.Context, held *store.HeldError) error {
 }
 
 // lost is the cause that a lease's context ends with. Each is a store.ErrLost.
-func lost(r watchdog.Reason, o Options) error {
+func (l *Locker) lost(r watchdog.Reason) error {
 	switch r {
 	case watchdog.Lapsed:
-		return fmt.Errorf("%w: no renewal got through within %v", store.ErrLost, o.Length)
+		err := fmt.Errorf("%w: no renewal got through within %v", store.ErrLost, l.opts.Length)
+		if fault := l.fault.Load(); fault != nil {
+			err = fmt.Errorf("%w: %w", err, *fault)
+		}
+		return err
 	case watchdog.Capped:
-		return fmt.Errorf("%w: it was held for HoldLimit, %v", store.ErrLost, o.HoldLimit)
+		return fmt.Errorf("%w: it was held for HoldLimit, %v", store.ErrLost, l.opts.HoldLimit)
 	case watchdog.Closed:
 		return fmt.Errorf("%w: %w", store.ErrLost, ErrClosed)
 	}
 	return fmt.Errorf("%w: the store gave it to another, or lost its record", store.ErrLost)
+}
+
+// renewed keeps the fault of the last renewal, for the error of a lease that
+// lapses of it.
+func (l *Locker) renewed(_ store.Grant, _ time.Duration, err error) {
+	if err == nil || errors.Is(err, store.ErrLost) {
+		l.fault.Store(nil)
+		return
+	}
+	l.fault.Store(&err)
 }

@@ -36,6 +36,7 @@ type Lease struct {
 func (l *Locker) hold(base context.Context, g store.Grant, sent time.Time, ln *line) *Lease {
 	ctx, cancel := context.WithCancelCause(tokenctx.WithToken(base, g.Token))
 	h := &Lease{locker: l, grant: g, line: ln, ctx: ctx, cancel: cancel}
+	l.track(h)
 	h.held = l.dog.Hold(watchdog.Lease{
 		Grant: g,
 		Sent:  sent,
@@ -43,8 +44,12 @@ func (l *Locker) hold(base context.Context, g store.Grant, sent time.Time, ln *l
 		// Work that is told to stop needs time to do so, and two clocks that
 		// measure the same time differ a little.
 		Margin: g.Length / 10,
-	}, func(r watchdog.Reason) { cancel(lost(r, l.opts)) })
-	l.track(h)
+	}, func(r watchdog.Reason) {
+		cancel(l.lost(r))
+		if r != watchdog.Closed { // Close still has to release it
+			l.forget(h)
+		}
+	})
 	return h
 }
 
@@ -60,8 +65,8 @@ func (h *Lease) Token() store.Token { return h.grant.Token }
 //
 // It is cancelled with a cause that is [store.ErrLost] before the lease can
 // lapse: at nine tenths of a length in which no renewal got through, at
-// HoldLimit, or when the store says that the lease is another's. Release
-// cancels it with [context.Canceled].
+// HoldLimit, or when the store says that the lease is another's. Release and
+// Orphan cancel it with [context.Canceled].
 //
 // That is as good as a clock can do. A process that is paused (a long
 // collection, a stopped machine) is told only when it runs again: what must
@@ -97,13 +102,14 @@ func (h *Lease) release(ctx context.Context) error {
 	return store.ErrLost
 }
 
-// Orphan stops keeping the lease alive without releasing it: nobody else gets
-// it before it runs out, within Length. The Context is left as it is and ends
-// no more by itself. It is for work that another process goes on with, and for
-// a name that must not be taken again at once.
+// Orphan stops keeping the lease alive without releasing it, and cancels its
+// Context: nobody else gets the name until the lease runs out, within Length. It
+// is for work that another process goes on with, and for a name that must not be
+// taken again at once.
 func (h *Lease) Orphan() {
 	h.once.Do(func() {
 		h.held.Drop()
+		h.cancel(context.Canceled)
 		h.locker.forget(h)
 	})
 }

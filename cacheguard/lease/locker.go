@@ -24,7 +24,6 @@ package lease
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"strconv"
 	"sync"
@@ -46,6 +45,7 @@ type Locker struct {
 	process  string // id of this process for the store
 	attempts atomic.Uint64
 	dog      *watchdog.Watchdog
+	fault    atomic.Pointer[error] // of the last renewal; nil: it was answered
 	lines    lines
 
 	listen     sync.Once
@@ -69,20 +69,20 @@ func New(s store.Leases, opts Options) *Locker {
 		leases:  s,
 		opts:    opts,
 		invalid: invalid,
-		process: opts.Owner + "-" + rand.Text()[:8],
-		dog:     watchdog.New(s, watchdog.Hooks{}),
+		process: opts.process(),
 		closing: closing,
 		close:   closeNow,
 		held:    make(map[*Lease]struct{}),
 	}
+	l.dog = watchdog.New(s, watchdog.Hooks{Renewed: l.renewed})
 	l.lines.init()
 	return l
 }
 
 // Acquire waits until the lease on name is this caller's, as long as ctx lasts.
 // Who waits in one process is served in order of arrival; among processes there
-// is no order, but one that has had a name eight times in a row lets the others
-// go first.
+// is no order, but one that has had a name several times lets the others go
+// first.
 //
 // If ctx ends first, the error is the context's, and also a *[store.HeldError]
 // that says who holds the lease and for how long, if that is known. If the store
@@ -167,7 +167,7 @@ func (l *Locker) enter() error {
 	return nil
 }
 
-// track remembers what Close has to end, forget that it has ended.
+// track remembers what Close has to end; forget, that it has ended.
 func (l *Locker) track(h *Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,17 +176,18 @@ func (l *Locker) track(h *Lease) {
 
 func (l *Locker) forget(h *Lease) {
 	l.mu.Lock()
+	_, known := l.held[h]
 	delete(l.held, h)
 	l.mu.Unlock()
-	if h.line != nil {
+	if known && h.line != nil {
 		l.lines.released(h.line)
 	}
 }
 
 // Close ends the locker: who waits gets ErrClosed, the contexts of leases that
 // are held end with a cause that is both store.ErrLost and ErrClosed, and the
-// leases are released. It waits until nothing of the locker runs, within about
-// two seconds plus the store's own bound. It may be called twice.
+// leases are released. It waits until nothing of the locker runs, within a few
+// seconds even if the store does not answer. It may be called twice.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true

@@ -3,9 +3,9 @@ package lease
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"time"
+
+	"github.com/cacheguard-go/cacheguard/internal/processid"
 )
 
 const (
@@ -29,9 +29,8 @@ type Options struct {
 	// namespace of a guard. "": "lease".
 	Namespace string
 
-	// Owner names this process to those who are told who holds a lease; a
-	// random suffix is added, so that no two processes are the same. "": host
-	// name and process id.
+	// Owner names this process to those who are told who holds a lease, in
+	// front of its host name, process id and a random part.
 	Owner string
 
 	// Length is how long a holder that crashes keeps the others waiting, and
@@ -54,9 +53,6 @@ type Options struct {
 func (o Options) resolve() (Options, error) {
 	if o.Namespace == "" {
 		o.Namespace = defaultNamespace
-	}
-	if o.Owner == "" {
-		o.Owner = processLabel()
 	}
 	if o.Length == 0 {
 		o.Length = defaultLength
@@ -93,12 +89,10 @@ func (o Options) check() error {
 	return errors.Join(faults...)
 }
 
-// processLabel is what an operator looks for: the host's name and the process
-// id.
-func processLabel() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
+// process is the id by which the store tells this locker from all others.
+func (o Options) process() string {
+	if o.Owner == "" {
+		return processid.New()
 	}
-	return host[:min(len(host), maxLabel/2)] + "-" + strconv.Itoa(os.Getpid())
+	return o.Owner + "-" + processid.New()
 }

@@ -11,12 +11,17 @@ import (
 )
 
 const (
-	// A locker that was granted a name maxRun times in a row, with others
-	// waiting for it, pauses for giveWay before it asks again. Without this, a
-	// process that releases and acquires in a loop, or that is nearer to the
-	// store, would always be back before the others have heard of the release.
-	maxRun  = 8
-	giveWay = 30 * time.Millisecond
+	// A process that was granted a name share times has had its share: as long
+	// as others want it too, it leaves each release to them for giveWay before
+	// it asks. Without this, one that releases and acquires in a loop, or those
+	// that are nearer to the store than the rest, would always be back before
+	// the others have heard of the release. Who then went away empty patience
+	// times has a new share: those who have had theirs race for a release, and
+	// the one that is far from the store would lose each race. Counts and not
+	// times: holds may last milliseconds or hours.
+	share    = 8
+	patience = 8 * share
+	giveWay  = 15 * time.Millisecond
 
 	// recent is how long a name is remembered after it was last used.
 	recent = time.Second
@@ -30,10 +35,14 @@ type line struct {
 	wake chan struct{} // holds one: something happened to the name since the last claim
 
 	// All of these are protected by lines.mu.
-	users    int // in line, or holding
-	run      int // grants in a row without giving way
-	wanted   bool
-	released time.Time        // when this process last held it
+	users    int              // in line, or holding
+	holding  int              // of those; more than one only where leases were lost
+	mine     int              // grants to this process of its present share
+	alone    int              // grants to it since another process was seen to hold the name
+	others   int              // grants to others that were seen since the last to it
+	wanted   bool             // a message said that the name's lease was waited for
+	released time.Time        // the last time
+	token    store.Token      // of the lease of another that was last seen
 	holder   *store.HeldError // who was last seen to hold it, for how long
 	seen     time.Time        // then
 }
@@ -74,6 +83,7 @@ func (ls *lines) released(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ln.users--
+	ln.holding--
 	ln.released = time.Now()
 }
 
@@ -118,10 +128,16 @@ func (ln *line) nudge() {
 	}
 }
 
-// taken notes that another process holds the name, as v says.
+// taken notes who holds the name, as v says.
 func (ls *lines) taken(ln *line, v store.Verdict) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if ln.holding == 0 && v.Token != ln.token {
+		ln.token, ln.alone = v.Token, 0
+		if ln.others++; ln.others >= patience {
+			ln.mine = 0
+		}
+	}
 	ln.holder, ln.seen = &store.HeldError{Holder: v.Holder, Left: v.Left}, time.Now()
 }
 
@@ -129,7 +145,13 @@ func (ls *lines) taken(ln *line, v store.Verdict) {
 func (ls *lines) granted(ln *line) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ln.run++
+	if ln.mine >= share && ln.alone >= share {
+		ln.mine, ln.wanted = 0, false // nobody else wanted it
+	}
+	ln.mine++
+	ln.alone++
+	ln.others = 0
+	ln.holding++
 	ln.holder = nil
 }
 
@@ -137,17 +159,13 @@ func (ls *lines) granted(ln *line) {
 func (ls *lines) courtesy(ln *line) time.Duration {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	free := time.Since(ln.released) // the others could have had it all that time
-	if free >= giveWay || ln.run >= maxRun {
-		ln.run = 0
-	} else {
+	if ln.holding > 0 {
+		return 0 // nothing to give way with
+	}
+	if ln.mine < share || !ln.wanted && !ls.deaf {
 		return 0
 	}
-	if !ln.wanted && !ls.deaf {
-		return 0
-	}
-	ln.wanted = false
-	return max(0, giveWay-free)
+	return giveWay
 }
 
 // lastSeen returns who holds the name, as far as is known, or nil.

@@ -302,7 +302,7 @@ type Leases interface {
 	Claim(ctx context.Context, c Claim) (Verdict, error)
 
 	// Renew extends each lease whose record still has the grant's birth mark
-	// and holder. It returns nil if all were extended, else one error for each
+	// and holder, also one that has lapsed and that nobody has taken. It returns nil if all were extended, else one error for each
 	// renewal: nil, [ErrLost], or a fault. It MUST NOT create a record.
 	Renew(ctx context.Context, renewals []Renewal) []error
 

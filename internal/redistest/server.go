@@ -1,6 +1,6 @@
 // Package redistest starts real Redis servers for tests and for the load test:
 // one server, or a cluster of masters, on free ports of the loopback, without
-// persistence, ended with their owner.
+// persistence, ended with their owner, even if that is killed.
 package redistest
 
 import (
@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/cacheguard-go/cacheguard/internal/child"
 )
 
 // ErrNoServer: there is no redis-server on PATH.
@@ -35,9 +37,8 @@ type Server struct {
 	args []string
 	dir  string
 
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process has been waited for
-	output *tail
+	process *child.Child
+	output  *tail
 }
 
 // StartServer starts a redis-server in dir, which must exist, and waits until
@@ -93,20 +94,19 @@ func freePort() (int, error) {
 
 func (s *Server) start(ctx context.Context) error {
 	s.output = &tail{}
-	s.cmd = exec.Command(s.path, s.args...)
-	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
-	if err := s.cmd.Start(); err != nil {
+	cmd := exec.Command(s.path, s.args...)
+	cmd.Stdout, cmd.Stderr = s.output, s.output
+	process, err := child.Start(cmd)
+	if err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}
-	cmd, exited := s.cmd, make(chan struct{})
-	s.exited = exited
-	go func() { cmd.Wait(); close(exited) }()
+	s.process = process
 
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
 		select {
-		case <-s.exited:
+		case <-process.Done():
 			return fmt.Errorf("redistest: redis-server ended at once: %s", s.output)
 		case <-ctx.Done():
 			s.Stop()
@@ -122,8 +122,7 @@ func (s *Server) start(ctx context.Context) error {
 // Stop ends the process, also a paused one, and waits for its end. It may be
 // called twice.
 func (s *Server) Stop() {
-	s.cmd.Process.Kill() // SIGKILL ends a stopped process too; there is nothing to save
-	<-s.exited
+	s.process.Kill() // SIGKILL ends a stopped process too; there is nothing to save
 }
 
 // Restart starts the server again, empty, on the same address.
@@ -134,13 +133,13 @@ func (s *Server) Restart(ctx context.Context) error {
 
 // Pause stops the process without ending it (SIGSTOP): connections stay open
 // and nothing answers.
-func (s *Server) Pause() error { return s.cmd.Process.Signal(syscall.SIGSTOP) }
+func (s *Server) Pause() error { return s.process.Signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.
-func (s *Server) Resume() error { return s.cmd.Process.Signal(syscall.SIGCONT) }
+func (s *Server) Resume() error { return s.process.Signal(syscall.SIGCONT) }
 
 // Pid is the id of the process.
-func (s *Server) Pid() int { return s.cmd.Process.Pid }
+func (s *Server) Pid() int { return s.process.PID() }
 
 // ask sends one command of plain words and returns the first line of the
 // reply. The package needs no more of a client than that.

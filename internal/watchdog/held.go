@@ -130,9 +130,13 @@ func (h *Held) expired(now time.Time) Reason {
 }
 
 // renewable reports whether h is to be renewed at now, alone or along with
-// others.
+// others. After a failure it waits for its time: the pause may be shorter than
+// the slack, and would be none.
 func (h *Held) renewable(now time.Time) bool {
 	slack := min(gather, h.length/16)
+	if h.failures > 0 {
+		slack = 0
+	}
 	return !h.busy && h.deadline.Before(h.lease.Cap) && !now.Before(h.renewAt.Add(-slack))
 }
 

@@ -34,9 +34,11 @@ const (
 	// one, but never more than a sixteenth of its length.
 	gather = 10 * time.Millisecond
 
-	// An attempt may take half of what is left of the shortest lease in its
-	// call, so that another can follow it, within these bounds. The store's own
-	// bound holds besides.
+	// The first attempt may take half of what is left of the shortest lease in
+	// its call, so that another can follow it; a later one may take all that is
+	// left, since ever shorter attempts would be ever more hopeless where the
+	// store is slow and each needs a new connection. Within these bounds; the
+	// store's own holds besides.
 	minAttempt = 20 * time.Millisecond
 	maxAttempt = time.Second
 
@@ -53,8 +55,8 @@ type Hooks struct {
 	// store.ErrLost or a fault; and the length that was asked for.
 	Renewed func(g store.Grant, length time.Duration, err error)
 
-	// Woken is told, each time that the timer fires, how much later than due
-	// that was. On a machine with processor time to spare it is about a
+	// Woken is told, each time that something was due, how late the watchdog
+	// came to it. On a machine with processor time to spare it is about a
 	// millisecond. As it nears 0.4 of the leases' length, they lapse.
 	Woken func(late time.Duration)
 }
@@ -163,9 +165,10 @@ func (w *Watchdog) run() {
 			return
 		case <-w.kicked:
 		case <-timer.C:
-			if w.hooks.Woken != nil {
-				w.hooks.Woken(max(0, time.Since(next)))
-			}
+		}
+		// Whichever it was: where both were ready, the timer may not be the one.
+		if late := time.Since(next); w.hooks.Woken != nil && !next.IsZero() && late >= 0 {
+			w.hooks.Woken(late)
 		}
 	}
 }
@@ -274,7 +277,10 @@ func (w *Watchdog) prepare(batch []*Held) (live []*Held, renewals []store.Renewa
 		}
 		live = append(live, h)
 		renewals = append(renewals, store.Renewal{Grant: h.lease.Grant, Length: h.ask(wanted[i], sent)})
-		bound = min(bound, max(minAttempt, left/2))
+		if h.failures == 0 {
+			left /= 2
+		}
+		bound = min(bound, max(minAttempt, left))
 	}
 	return live, renewals, sent, bound
 }

@@ -61,17 +61,17 @@ func (e *entry) seen(now int64) store.Entry {
 
 // Fill implements [store.Store].
 func (s *Store) Fill(ctx context.Context, g store.Grant, c store.Content) error {
-	if err := s.writable(ctx, "fill", g.Key, c); err != nil {
-		return err
-	}
 	if c.HandOver <= 0 {
 		return misuse("fill", "a fill needs a hand-over above zero")
 	}
-	payload := bytes.Clone(c.Payload)
+	payload, err := s.accept(ctx, "fill", g.Key, c)
+	if err != nil {
+		return err
+	}
 	sh, now := s.lock(g.Key)
 	events, err := sh.fill(now, g, c, payload)
 	sh.mu.Unlock()
-	s.makeRoom()
+	s.makeRoom(sh)
 	s.hub.publish(g.Key.Space, events...)
 	return err
 }
@@ -113,14 +113,14 @@ func filled(now int64, g store.Grant, c store.Content, payload []byte) *entry {
 
 // Set implements [store.Store].
 func (s *Store) Set(ctx context.Context, w store.Write) error {
-	if err := s.writable(ctx, "set", w.Key, w.Content); err != nil {
+	payload, err := s.accept(ctx, "set", w.Key, w.Content)
+	if err != nil {
 		return err
 	}
-	payload := bytes.Clone(w.Content.Payload)
 	sh, now := s.lock(w.Key)
 	event, err := s.set(sh, now, w, payload)
 	sh.mu.Unlock()
-	s.makeRoom()
+	s.makeRoom(sh)
 	s.hub.publish(w.Key.Space, event)
 	return err
 }
@@ -198,19 +198,25 @@ func (s *Store) fence(sh *shard, now int64, key store.Key) store.Token {
 	return token
 }
 
-// writable refuses what cannot or must not be written.
-func (s *Store) writable(ctx context.Context, op string, key store.Key, c store.Content) error {
+// accept copies the payload of what is to be written, and refuses what cannot
+// or must not be.
+func (s *Store) accept(ctx context.Context, op string, key store.Key, c store.Content) (payload []byte, err error) {
 	if err := ended(ctx, op); err != nil {
-		return err
+		return nil, err
 	}
 	if c.Kind < store.Value || c.Kind > store.Pass || c.TTL < 0 || c.Grace < 0 {
-		return misuse(op, "an entry is a value, absent or pass, with a TTL and grace that are not negative")
+		return nil, misuse(op, "an entry is a value, absent or pass, with a TTL and grace that are not negative")
 	}
-	if size := entryBytes(key, len(c.Payload)); size > s.max {
+	size := entryBytes(key, len(c.Payload))
+	if size <= s.max {
+		payload = bytes.Clone(c.Payload)
+		size = entryBytes(key, cap(payload)) // the allocator rounds up
+	}
+	if size > s.max {
 		err := fmt.Errorf("an entry of %d bytes is above the store's bound of %d", size, s.max)
-		return &store.Fault{Op: op, Class: store.ClassFull, Err: err}
+		return nil, &store.Fault{Op: op, Class: store.ClassFull, Err: err}
 	}
-	return nil
+	return payload, nil
 }
 
 func newEntry(born int64, token store.Token, c store.Content, payload []byte) *entry {
@@ -234,7 +240,7 @@ func (sh *shard) write(key store.Key, now int64, e *entry) {
 		sh.drop(&old.item)
 	}
 	e.slot = sh.slot(key)
-	e.size = entryBytes(key, cap(e.payload)) // the allocator rounds up
+	e.size = entryBytes(key, cap(e.payload))
 	e.slot.entry = e
 	sh.add(&e.item, now)
 }

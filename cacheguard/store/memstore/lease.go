@@ -65,7 +65,7 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) (store.Verdict, error)
 	sh, now := s.lock(c.Key)
 	v := s.claim(sh, now, c)
 	sh.mu.Unlock()
-	s.makeRoom()
+	s.makeRoom(sh)
 	return v, nil
 }
 
@@ -132,7 +132,7 @@ func (s *Store) Release(ctx context.Context, g store.Grant, f *store.Failure) er
 	sh, now := s.lock(g.Key)
 	events := sh.release(now, g, f)
 	sh.mu.Unlock()
-	s.makeRoom() // a reason may be longer than the one before it
+	s.makeRoom(sh) // a reason may be longer than the one before it
 	s.hub.publish(g.Key.Space, events...)
 	return nil
 }
@@ -170,7 +170,7 @@ func (s *Store) Begin(ctx context.Context, key store.Key, keep time.Duration) (s
 	sh.use(r, now, keep)
 	b := store.Begun{Token: s.nextToken(now), Birth: r.birth}
 	sh.mu.Unlock()
-	s.makeRoom()
+	s.makeRoom(sh)
 	return b, nil
 }
 
@@ -235,21 +235,4 @@ func (r *record) fail(now int64, holder store.Holder, f store.Failure) {
 func (r *record) binds(process string) bool {
 	last := r.failures[len(r.failures)-1].holder.Process()
 	return last == process || last != r.failures[0].holder.Process()
-}
-
-// each calls do for each of several things and returns nil if it never failed,
-// else its results.
-func each[T any](ctx context.Context, op string, things []T, do func(T) error) []error {
-	errs := make([]error, len(things))
-	failed := false
-	for i, thing := range things {
-		if errs[i] = ended(ctx, op); errs[i] == nil {
-			errs[i] = do(thing)
-		}
-		failed = failed || errs[i] != nil
-	}
-	if !failed {
-		return nil
-	}
-	return errs
 }

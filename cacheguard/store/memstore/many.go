@@ -18,8 +18,17 @@ func (s *Store) ClaimMany(ctx context.Context, claims []store.Claim) ([]store.Ve
 
 // FillMany implements [store.Store].
 func (s *Store) FillMany(ctx context.Context, fills []store.Filling) []error {
-	_, errs := many(fills, func(f store.Filling) (struct{}, error) {
-		return struct{}{}, s.Fill(ctx, f.Grant, f.Content)
+	return each(ctx, "fill", fills, func(f store.Filling) error { return s.Fill(ctx, f.Grant, f.Content) })
+}
+
+// each is many for what has no result but an error. Nothing is begun once ctx
+// has ended.
+func each[In any](ctx context.Context, op string, in []In, one func(In) error) []error {
+	_, errs := many(in, func(thing In) (struct{}, error) {
+		if err := ended(ctx, op); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, one(thing)
 	})
 	return errs
 }

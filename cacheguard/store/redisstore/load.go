@@ -37,20 +37,33 @@ func (s *Store) Load(ctx context.Context, key store.Key) (store.Entry, error) {
 // entryOf makes an entry of what a GET of name has brought, with the sample of
 // the server's clock that goes with it.
 func (s *Store) entryOf(name string, body []byte, err error, clock *sample, now time.Time) (store.Entry, error) {
-	switch {
-	case errors.Is(err, redis.Nil):
-		return store.Entry{}, nil
-	case redis.HasErrorPrefix(err, "WRONGTYPE"):
-		return store.Entry{Fault: &store.Fault{Op: "load", Class: store.ClassData, Err: errForeign}}, nil
-	case err != nil:
-		return store.Entry{}, s.fault("load", name, err)
-	case clock == nil: // it was asked for, and not told
+	if err != nil {
+		return store.Entry{Fault: wrongType(err)}, s.loadFault(name, err)
+	}
+	if clock == nil { // it was asked for, and not told
 		return store.Entry{}, s.fault("load", name, errReply)
 	}
 	if now.Sub(clock.sent) > sampleWanted {
 		clock.wanted.Store(true)
 	}
 	return decode(body, name, clock.at(now)), nil
+}
+
+// wrongType is the entry's fault if a key that is no string is under its name.
+func wrongType(err error) error {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return &store.Fault{Op: "load", Class: store.ClassData, Err: errForeign}
+	}
+	return nil
+}
+
+// loadFault is the error of a GET, if it is one: that nothing, or nothing of
+// ours, is there is not.
+func (s *Store) loadFault(name string, err error) error {
+	if errors.Is(err, redis.Nil) || wrongType(err) != nil {
+		return nil
+	}
+	return s.fault("load", name, err)
 }
 
 // needsTime tells whether a read has to ask for the server's time: there is no

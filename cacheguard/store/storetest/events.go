@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ var eventChecks = []Check{
 	{"events/the effect can be seen", effectCanBeSeen},
 	{"events/every listener of the space hears it and no other", listenersOfTheSpace},
 	{"events/another process hears it", peersHear},
+	{"events/who listens anew hears everything after up", listeningAnew},
 	{"events/nothing comes after stop", nothingAfterStop},
 	{"events/stop waits for the listener", stopWaits},
 }
@@ -86,12 +88,12 @@ func (e *ear) want(kind store.EventKind, key store.Key) store.Event {
 	return event
 }
 
-// heard returns what kinds of events came for a key. It invalidates the key:
-// events of one key come in their order, so what was sent before has come when
-// this one has.
+// heard returns what kinds of events came for a key. It ends the key with a set
+// and an invalidate: events of one key come in their order, so what was sent
+// before has come when those two have.
 func (e *ear) heard(key store.Key) []store.EventKind {
 	e.t.Helper()
-	e.t.set(key, "last") // two events, since an invalidate may itself be looked for
+	e.t.set(key, "last")
 	e.t.invalidate(key)
 	var kinds []store.EventKind
 	for {
@@ -374,6 +376,20 @@ func peersHear(t *trial) {
 	here.want(store.Invalidated, k)
 	there.want(store.Invalidated, k)
 	t.empty(k)
+}
+
+// The last listener of a space stops and another comes at once: what the first
+// one ends must not be what the second one needs.
+func listeningAnew(t *trial) {
+	for round := range 30 {
+		ear := t.listen(t.st, t.Space())
+		k := t.key(strconv.Itoa(round))
+		t.set(k, "v")
+		ear.want(store.Written, k)
+		t.invalidate(k)
+		ear.want(store.Invalidated, k)
+		ear.stop()
+	}
 }
 
 func nothingAfterStop(t *trial) {

@@ -148,7 +148,7 @@ func refusedFillChangesNothing(t *trial) {
 	t.set(k, "new")
 	before := t.load(k)
 	t.failed(k, "B/1")
-	t.grant0(k, "C/1")
+	t.regrant(k, "C/1") // runs
 
 	t.fenced(old, t.lasting("a much longer old value", t.short, 0))
 	after := t.load(k)
@@ -161,9 +161,6 @@ func refusedFillChangesNothing(t *trial) {
 	t.release(store.Grant{Key: k, Holder: "C/1"}, nil)
 	t.want(t.seeing(t.ask(k, "B/2")), store.Cooling)
 }
-
-// grant0 is regrant for a lease that nobody needs to look at.
-func (t *trial) grant0(key store.Key, holder store.Holder) { t.Helper(); t.regrant(key, holder) }
 
 // A fill whose reply was lost is sent again, after others have gone on.
 func sameFillAgain(t *trial) {

@@ -8,6 +8,8 @@
 //		storetest.Run(t, func(t *testing.T) storetest.Harness { return open(t) })
 //	}
 //
+// That the suite fails for stores that are wrong is shown by memstore's tests.
+//
 // The suite needs nothing but the standard library, so that a backend outside
 // this module can use it at no price.
 package storetest

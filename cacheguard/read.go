@@ -1,0 +1,153 @@
+package cacheguard
+
+import (
+	"context"
+	"errors"
+)
+
+// errAbandoned is the fault of a read whose goroutine was ended by the user's
+// code.
+var errAbandoned = errors.New("cacheguard: runtime.Goexit in a codec or hook ended a read")
+
+// reading is one read of the store and the callers of this process that share
+// it: those who were there before it was sent. Who comes while it is under way
+// shares the next one, which is sent as soon as this one is answered (S5). So a
+// hot key is read by one caller at a time, whatever their number.
+type reading[V any] struct {
+	ctx  context.Context // of the caller who began it; for spans
+	done chan struct{}   // closed when l is there
+	l    look[V]
+
+	next *reading[V] // for those who come while this one is under way; guarded by the shard's mu
+	gone bool        // the caller who began it has left; guarded by the shard's mu
+}
+
+// look reads the store for a caller. If the read was begun for this caller it
+// is returned as well, and the caller must give it to sought in the end. The
+// error is ctx's, or ErrClosed.
+//
+// A key that a flight of this process has found missing is not read: the caller
+// can only join that. What it gets from there has rules of its own (see
+// outcome.upTo) that do not depend on a look. Nor does a miss, whoever is told:
+// the claim looks again.
+func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string) (l look[V], mine *reading[V], err error) {
+	r, mine, missing := g.joinRead(ctx, sh, key)
+	switch {
+	case missing:
+		return l, nil, nil
+	case r == nil:
+		return l, nil, ErrClosed
+	}
+	select {
+	case <-r.done:
+		return r.l, mine, nil
+	case <-ctx.Done():
+		return l, mine, ctx.Err()
+	}
+}
+
+// joinRead begins a read of key, or joins the next one if one is under way.
+func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string) (r, mine *reading[V], missing bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.missing(key) {
+		return nil, nil, true
+	}
+	if running := sh.reads[key]; running != nil {
+		if running.next == nil {
+			running.next = &reading[V]{ctx: ctx, done: make(chan struct{})}
+			return running.next, running.next, false
+		}
+		return running.next, nil, false
+	}
+	if !g.tasks.enter() {
+		return nil, nil, false
+	}
+	r = &reading[V]{ctx: ctx, done: make(chan struct{})}
+	sh.reads[key] = r
+	go g.read(sh, key, r)
+	return r, r, false
+}
+
+// read sends one read after the other for as long as there is somebody to share
+// the next.
+func (g *Guard[V]) read(sh *shard[V], key string, r *reading[V]) {
+	defer g.tasks.leave()
+	returned := false
+	defer func() {
+		if !returned {
+			sh.abandonReads(key, r) // runtime.Goexit in a codec or hook
+		}
+	}()
+	for r != nil {
+		_, spanned := g.tells.begin(r.ctx, SpanInfo{Span: SpanLookup, Key: key})
+		r.l = g.lookNow(sh, key)
+		if spanned != nil {
+			spanned(SpanEnd{Err: r.l.err, State: r.l.entry.State, Token: r.l.entry.Token})
+		}
+		r = sh.answered(key, r)
+	}
+	returned = true
+}
+
+// answered hands out what a read has brought, and returns the next one to be
+// sent.
+//
+// What is not there is not read again for those who share the next read: like
+// everybody who is told of a miss they are to join the key's flight, which looks
+// again. (Nor is a store that does not answer asked once more.) That flight is
+// about to be begun, but on a busy machine it can take a while until it is
+// registered; so whoever comes until then finds the seeker.
+func (s *shard[V]) answered(key string, r *reading[V]) *reading[V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := r.next
+	if r.l.found == hit || r.l.found == pass {
+		close(r.done)
+		if next == nil {
+			delete(s.reads, key)
+		} else {
+			s.reads[key] = next
+		}
+		return next
+	}
+	delete(s.reads, key)
+	s.seek(key, r)
+	close(r.done)
+	if next != nil {
+		next.l = r.l
+		next.l.upTo = 0 // it was sent before they came
+		s.seek(key, next)
+		close(next.done)
+	}
+	return nil
+}
+
+// seek notes that the caller who began r is about to begin the key's flight. mu
+// is held.
+func (s *shard[V]) seek(key string, r *reading[V]) {
+	if !r.gone && s.seekers[key] == nil {
+		s.seekers[key] = r
+	}
+}
+
+// sought says that the caller who began r has begun the flight, or has left.
+func (s *shard[V]) sought(key string, r *reading[V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.gone = true
+	if s.seekers[key] == r {
+		delete(s.seekers, key)
+	}
+}
+
+// abandonReads ends a read that will bring nothing.
+func (s *shard[V]) abandonReads(key string, r *reading[V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.reads, key)
+	for ; r != nil; r = r.next {
+		r.l = look[V]{found: outage, err: errAbandoned, upTo: s.sofar()}
+		close(r.done)
+	}
+}

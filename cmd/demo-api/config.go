@@ -1,0 +1,105 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// config is what the flags say.
+type config struct {
+	addr   string
+	redis  string
+	origin string
+	mode   string
+	load   time.Duration
+	pool   int
+	ttl    time.Duration
+	grace  time.Duration
+	drain  time.Duration
+
+	loadtest bool
+}
+
+// modes are the ways to protect the origin, the best first.
+var modes = []string{"guard", "local", "none"}
+
+// parseFlags returns what args say, or an error of one sentence that says what
+// to write instead. Help goes to out.
+func parseFlags(args []string, out io.Writer) (config, error) {
+	var cfg config
+	fs := flag.NewFlagSet("demo-api", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&cfg.addr, "addr", ":8080", "`address` to serve on")
+	fs.StringVar(&cfg.redis, "redis", "", "`address` or URL of a Redis that a fleet shares, several with commas for a Cluster (default: a store in memory, of this process alone)")
+	fs.StringVar(&cfg.origin, "origin", "", "`URL` of a catalogue to ask instead of the one in memory, so that a fleet has one origin (GET /products/{id}, GET /products, PUT /products/{id})")
+	fs.StringVar(&cfg.mode, "mode", modes[0], "how the origin is protected: guard (one load for the fleet), local (one for each process), none (one for each request)")
+	fs.DurationVar(&cfg.load, "load", 100*time.Millisecond, "service `time` of the origin in memory")
+	fs.IntVar(&cfg.pool, "pool", 20, "`connections` to the origin, for which its callers queue")
+	fs.DurationVar(&cfg.ttl, "ttl", 10*time.Second, "`time` that a product is fresh")
+	fs.DurationVar(&cfg.grace, "grace", time.Minute, "`time` after it in which the stale product is served while one process loads it anew")
+	fs.DurationVar(&cfg.drain, "drain", 0, "`time` to go on serving after SIGTERM, while /readyz says no")
+	fs.BoolVar(&cfg.loadtest, "loadtest", false, "serve what loadtest measures with: /floor/{id}?sleep=DURATION, an answer without a store, and a header that holds a request until an instant")
+
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(out, "demo-api serves a product catalogue through cacheguard.\n\nFlags:")
+		fs.SetOutput(out)
+		fs.PrintDefaults()
+		return cfg, err
+	}
+	if err != nil {
+		return cfg, fmt.Errorf("%w; see -help", err)
+	}
+	if fs.NArg() > 0 {
+		return cfg, fmt.Errorf("%q is not a flag; see -help", fs.Arg(0))
+	}
+	given := map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	return cfg, cfg.check(given)
+}
+
+// check returns the first thing that is wrong.
+func (cfg config) check(given map[string]bool) error {
+	switch {
+	case !slices.Contains(modes, cfg.mode):
+		return fmt.Errorf("-mode %s is unknown; use one of %s", cfg.mode, strings.Join(modes, ", "))
+	case cfg.load < 0 || cfg.load >= loadLimit:
+		return fmt.Errorf("-load %v is out of range; use 0 to less than %v, after which a load is given up", cfg.load, loadLimit)
+	case cfg.pool < 1 || cfg.pool > maxPool:
+		return fmt.Errorf("-pool %d is out of range; use 1 to %d connections", cfg.pool, maxPool)
+	case cfg.ttl <= 0 || cfg.ttl > maxLife:
+		return fmt.Errorf("-ttl %v is out of range; use more than 0 and at most %v", cfg.ttl, maxLife)
+	case cfg.grace < 0 || cfg.grace > maxLife:
+		return fmt.Errorf("-grace %v is out of range; use 0 to %v", cfg.grace, maxLife)
+	case cfg.drain < 0 || cfg.drain > time.Minute:
+		return fmt.Errorf("-drain %v is out of range; use 0 to 1m", cfg.drain)
+	case cfg.origin != "" && given["load"]:
+		return errors.New("-load is the service time of the origin in memory and says nothing about -origin; leave one of them out")
+	}
+	if cfg.origin == "" {
+		return nil
+	}
+	u, err := url.Parse(cfg.origin)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("-origin %s is not the URL of a server; use one such as http://127.0.0.1:9000", cfg.origin)
+	}
+	return nil
+}
+
+const (
+	maxPool = 10_000
+	maxLife = 24 * time.Hour
+
+	// loadLimit bounds one load of the origin (the guard's LoadLimit).
+	loadLimit = 30 * time.Second
+
+	// answerLimit bounds one request: a wait for another process's holder
+	// (by default LoadLimit + the longest lease) ends before it.
+	answerLimit = 2*loadLimit + 5*time.Second
+)

@@ -1,0 +1,19 @@
+package main
+
+import "context"
+
+// cold: a key that nobody has. Every caller of every process must wait for the
+// origin; one question to it is enough for all.
+var cold = scenario{
+	name:     "cold",
+	about:    "a key that no cache has is asked for by all callers of all processes at one instant",
+	lifetime: longLife,
+	round: func(ctx context.Context, sh *show, n int) (round, error) {
+		key := sh.key(n)
+		sh.origin.create(key)
+		r, err := sh.measured(ctx, n, sh.opts.load)
+		r.judge(1, 1)
+		return r, err
+	},
+	promises: []promise{oneLoad, rightAnswers, nearFloor, fewCommands},
+}

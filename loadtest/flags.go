@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// options are what the flags say.
+type options struct {
+	scenarios []scenario
+	modes     []string
+	replicas  int
+	clients   int // of each replica
+	load      time.Duration
+	rounds    int
+	redis     string
+	json      string
+	list      bool
+}
+
+// callers is how many ask at once.
+func (o options) callers() int { return o.replicas * o.clients }
+
+// allModes are the modes of demo-api.
+var allModes = []string{"guard", "local", "none"}
+
+func parseFlags(args []string, out io.Writer) (options, error) {
+	var o options
+	var names, modes string
+	fs := flag.NewFlagSet("loadtest", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&names, "scenario", "all", "`names` of the scenarios to run, with commas between them, or all; -list explains them")
+	fs.StringVar(&modes, "mode", strings.Join(allModes, ","), "`how` the origin is protected: guard (one load for the fleet), local (one for each process), none (one for each request)")
+	fs.IntVar(&o.replicas, "replicas", 4, "demo-api `processes`")
+	fs.IntVar(&o.clients, "clients", 50, "`callers` of each process")
+	fs.DurationVar(&o.load, "load", 100*time.Millisecond, "`time` that the origin takes to answer")
+	fs.IntVar(&o.rounds, "rounds", 5, "`times` that each storm is repeated")
+	fs.StringVar(&o.redis, "redis", "", "`address` or URL of a Redis to use (default: a redis-server from PATH is started, or an embedded one)")
+	fs.StringVar(&o.json, "json", "", "`file` to write the results to")
+	fs.BoolVar(&o.list, "list", false, "say what scenarios there are, and what each promises")
+
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(out, "loadtest runs cache-miss storms against a fleet of demo-api processes.\n\nFlags:")
+		fs.SetOutput(out)
+		fs.PrintDefaults()
+		return o, err
+	}
+	if err != nil {
+		return o, fmt.Errorf("%w; see -help", err)
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("%q is not a flag; see -help", fs.Arg(0))
+	}
+	if o.scenarios, err = scenariosNamed(names); err != nil {
+		return o, err
+	}
+	if o.modes, err = modesNamed(modes); err != nil {
+		return o, err
+	}
+	return o, o.check()
+}
+
+func (o options) check() error {
+	switch {
+	case o.replicas < 1 || o.replicas > maxReplicas:
+		return fmt.Errorf("-replicas %d is out of range; use 1 to %d", o.replicas, maxReplicas)
+	case o.clients < 1 || o.callers() > maxCallers:
+		return fmt.Errorf("-clients %d is out of range; use at least 1, and at most %d in all replicas together", o.clients, maxCallers)
+	case o.load < time.Millisecond || o.load > maxLoad:
+		return fmt.Errorf("-load %v is out of range; use 1ms to %v", o.load, maxLoad)
+	case o.rounds < 1 || o.rounds > maxRounds:
+		return fmt.Errorf("-rounds %d is out of range; use 1 to %d", o.rounds, maxRounds)
+	}
+	return nil
+}
+
+const (
+	maxReplicas = 64
+	maxCallers  = 10_000
+	maxLoad     = 20 * time.Second // below the demo's LoadLimit
+	maxRounds   = 1000
+)
+
+// modesNamed returns the modes in list, each once.
+func modesNamed(list string) ([]string, error) {
+	var found []string
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		if !slices.Contains(allModes, name) {
+			return nil, fmt.Errorf("-mode %q is unknown; use some of %s", name, strings.Join(allModes, ","))
+		}
+		if !slices.Contains(found, name) {
+			found = append(found, name)
+		}
+	}
+	return found, nil
+}
+
+// scenariosNamed returns the scenarios in list, each once.
+func scenariosNamed(list string) ([]scenario, error) {
+	if list == "all" {
+		return scenarios, nil
+	}
+	var found []scenario
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		named := func(sc scenario) bool { return sc.name == name }
+		i := slices.IndexFunc(scenarios, named)
+		if i < 0 {
+			return nil, fmt.Errorf("-scenario %q is unknown; use all or some of %s", name, strings.Join(scenarioNames(), ","))
+		}
+		if !slices.ContainsFunc(found, named) {
+			found = append(found, scenarios[i])
+		}
+	}
+	return found, nil
+}
+
+func scenarioNames() []string {
+	var names []string
+	for _, sc := range scenarios {
+		names = append(names, sc.name)
+	}
+	return names
+}

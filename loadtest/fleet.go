@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cacheguard-go/cacheguard/internal/child"
+)
+
+// fleet is a number of demo-api processes that share a Redis and an origin.
+type fleet struct {
+	replicas []*replica
+	client   *http.Client // for what is not measured
+}
+
+// replica is one process.
+type replica struct {
+	*child.Child
+	addr string // host and port
+	log  *tail  // the end of what it said
+}
+
+// fleetArgs are what the processes of a fleet are told.
+type fleetArgs struct {
+	redis, origin, mode string
+	ttl, grace          time.Duration
+}
+
+func (a fleetArgs) flags() []string {
+	return []string{
+		"-addr", "127.0.0.1:0", "-redis", a.redis, "-origin", a.origin, "-mode", a.mode,
+		"-ttl", a.ttl.String(), "-grace", a.grace.String(), "-loadtest",
+	}
+}
+
+// buildDemo builds demo-api into a file.
+func buildDemo(ctx context.Context, file string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, demoPackage)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build demo-api (%w); run loadtest inside its repository, with Go installed:\n%s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+const demoPackage = "github.com/cacheguard-go/cacheguard/cmd/demo-api"
+
+// startFleet starts n processes and returns when all are ready. On an error
+// none is left.
+func startFleet(ctx context.Context, n int, binary string, args fleetArgs) (_ *fleet, err error) {
+	f := &fleet{client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.stop())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for range n {
+		r, err := startReplica(ctx, binary, args)
+		if err != nil {
+			return f, err
+		}
+		f.replicas = append(f.replicas, r)
+	}
+	for _, r := range f.replicas {
+		if err := f.awaitReady(ctx, r); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+const (
+	startLimit = 30 * time.Second // for a fleet to become ready
+	stopLimit  = 15 * time.Second // for a process to drain, then it is killed
+)
+
+// startReplica starts one process and waits until it says where it serves.
+func startReplica(ctx context.Context, binary string, args fleetArgs) (*replica, error) {
+	cmd := exec.Command(binary, args.flags()...)
+	log := new(tail)
+	pipe, said := io.Pipe()
+	cmd.Stdout, cmd.Stderr = said, log
+	c, err := child.Start(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("cannot start demo-api: %w", err)
+	}
+	r := &replica{Child: c, log: log}
+	addr := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(pipe)
+		for lines.Scan() {
+			if at, ok := servedAt(lines.Text()); ok {
+				select {
+				case addr <- at:
+				default:
+				}
+			}
+		}
+	}()
+	go func() { <-c.Done(); said.Close() }()
+	select {
+	case r.addr = <-addr:
+		return r, nil
+	case <-c.Done():
+		return nil, fmt.Errorf("demo-api ended at once: %s", log)
+	case <-ctx.Done():
+		c.Kill()
+		return nil, fmt.Errorf("demo-api did not start: %w: %s", ctx.Err(), log)
+	}
+}
+
+// servedAt finds the address in the line with which demo-api begins.
+func servedAt(line string) (addr string, ok bool) {
+	_, rest, found := strings.Cut(line, "serving on ")
+	if !found {
+		return "", false
+	}
+	word, _, _ := strings.Cut(rest, " ")
+	u, err := url.Parse(word)
+	if err != nil || u.Port() == "" {
+		return "", false
+	}
+	return net.JoinHostPort(u.Hostname(), u.Port()), true
+}
+
+func (f *fleet) awaitReady(ctx context.Context, r *replica) error {
+	for {
+		if _, err := f.fetch(ctx, r, "/readyz"); err == nil {
+			return nil
+		} else if pause(ctx, 10*time.Millisecond) != nil {
+			return fmt.Errorf("demo-api did not become ready: %w: %s", err, r.log)
+		}
+		if err := f.died(); err != nil {
+			return err
+		}
+	}
+}
+
+// fetch gets a path of a process, besides what is measured.
+func (f *fleet) fetch(ctx context.Context, r *replica, path string) ([]byte, error) {
+	return f.do(ctx, http.MethodGet, r, path, nil)
+}
+
+// put writes a product through a process and returns when that has answered.
+func (f *fleet) put(ctx context.Context, r *replica, path string) ([]byte, error) {
+	return f.do(ctx, http.MethodPut, r, path, strings.NewReader(`{"name": "new", "price": 1, "stock": 1}`))
+}
+
+func (f *fleet) do(ctx context.Context, method string, r *replica, path string, body io.Reader) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+r.addr+path, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %s: %.200s", method, path, resp.Status, data)
+	}
+	return data, err
+}
+
+// died says which process ended by itself, if one did.
+func (f *fleet) died() error {
+	for _, r := range f.replicas {
+		select {
+		case <-r.Done():
+			return fmt.Errorf("a demo-api process ended by itself (%v): %s", r.Err(), r.log)
+		default:
+		}
+	}
+	return nil
+}
+
+// stop ends all processes, at the same time, and says which would not go in
+// order: a fleet that cannot drain is a fault too.
+func (f *fleet) stop() error {
+	f.client.CloseIdleConnections()
+	errs := make([]error, len(f.replicas))
+	var wg sync.WaitGroup
+	for i, r := range f.replicas {
+		wg.Go(func() {
+			if err := r.Stop(stopLimit); err != nil {
+				errs[i] = fmt.Errorf("stopping demo-api: %w: %s", err, r.log)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	data []byte // guarded by mu
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.data = append(t.data, p...)
+	if over := len(t.data) - tailLength; over > 0 {
+		t.data = slices.Delete(t.data, 0, over)
+	}
+	return len(p), nil
+}
+
+const tailLength = 4 << 10
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.data))
+}

@@ -1,0 +1,110 @@
+// Command loadtest shows the storm, and what is left of it behind cacheguard.
+//
+// It starts a fleet of demo-api processes, one Redis for them and one origin
+// whose loads it counts, lets many callers ask at one instant, checks every
+// answer, prints a table, and exits non-zero when a promise is broken.
+//
+//	go run ./loadtest
+//	go run ./loadtest -list
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal ends the run in order; a second one ends it as it is.
+	context.AfterFunc(ctx, stop)
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "loadtest:", err)
+		os.Exit(1)
+	}
+}
+
+// run does what args say. The table goes to out, progress to log.
+func run(ctx context.Context, args []string, out, log io.Writer) error {
+	opts, err := parseFlags(args, out)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if opts.list {
+		listScenarios(out)
+		return nil
+	}
+	rep, runErr := runAll(ctx, opts, newProgress(log))
+	if len(rep.Results) == 0 {
+		return runErr
+	}
+	printReport(out, opts, rep)
+	if opts.json != "" {
+		runErr = errors.Join(runErr, writeJSON(opts.json, rep))
+	}
+	if broken := rep.broken(); broken > 0 {
+		runErr = errors.Join(runErr, fmt.Errorf("%d promises were broken; the table says which", broken))
+	}
+	return runErr
+}
+
+// runAll runs each scenario in each mode. What was measured before an error or
+// an interruption is in the report all the same.
+func runAll(ctx context.Context, opts options, progress *progress) (rep report, err error) {
+	defer progress.end()
+	dir, err := os.MkdirTemp("", "cacheguard-loadtest-")
+	if err != nil {
+		return rep, fmt.Errorf("no place for temporary files: %w", err)
+	}
+	defer os.RemoveAll(dir)
+
+	progress.say("building demo-api")
+	binary := filepath.Join(dir, "demo-api")
+	if err := buildDemo(ctx, binary); err != nil {
+		return rep, interrupted(ctx, err)
+	}
+	redis, err := openRedis(ctx, opts.redis, dir)
+	if err != nil {
+		return rep, interrupted(ctx, err)
+	}
+	defer redis.Close()
+	rep.Redis = redis.info
+	progress.say("using " + redis.info.describe())
+
+	origin, err := startOrigin(opts.load)
+	if err != nil {
+		return rep, err
+	}
+	defer origin.Close()
+
+	st := &stage{opts: opts, binary: binary, redis: redis, origin: origin, progress: progress}
+	for _, sc := range opts.scenarios {
+		for _, mode := range opts.modes {
+			t, err := st.run(ctx, sc, mode)
+			if len(t.rounds) > 0 {
+				rep.Results = append(rep.Results, t.result(err == nil))
+			}
+			if err != nil {
+				return rep, interrupted(ctx, fmt.Errorf("%s, mode %s: %w", sc.name, mode, err))
+			}
+		}
+	}
+	return rep, nil
+}
+
+// interrupted says so if that is why err came.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errors.New("interrupted; what is shown was measured before")
+	}
+	return err
+}

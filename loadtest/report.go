@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// report is what -json writes. A field that does not apply is absent: a zero
+// always means that something was counted and was none.
+type report struct {
+	Redis   redisInfo `json:"redis"`
+	Results []result  `json:"results"`
+}
+
+type redisInfo struct {
+	Kind    string `json:"kind"` // redis-server, embedded or given
+	Version string `json:"version"`
+}
+
+func (i redisInfo) describe() string {
+	switch i.Kind {
+	case kindEmbedded:
+		return "an embedded Redis (miniredis " + i.Version + "), for there is no redis-server on PATH"
+	case kindGiven:
+		return "the Redis that was given (version " + i.Version + ")"
+	}
+	return "redis-server " + i.Version
+}
+
+// result is one scenario in one mode.
+type result struct {
+	Scenario string  `json:"scenario"`
+	Mode     string  `json:"mode"`
+	Replicas int     `json:"replicas"`
+	Clients  int     `json:"clients"` // of each replica
+	LoadMS   float64 `json:"load_ms"`
+	Rounds   int     `json:"rounds"`
+
+	OriginLoads  []int64         `json:"origin_loads,omitzero"` // of each round
+	LatencyMS    *quantiles      `json:"latency_ms,omitzero"`
+	FloorMS      *floorQuantiles `json:"floor_ms,omitzero"`
+	Errors       *int64          `json:"errors,omitzero"`
+	WrongValues  *int64          `json:"wrong_values,omitzero"`
+	StaleValues  *int64          `json:"stale_values,omitzero"`
+	CommandsSent []int64         `json:"commands_sent,omitzero"` // of each round, by the whole fleet
+	RecoveryMS   []float64       `json:"recovery_ms,omitzero"`   // of each round
+
+	Promises map[string]bool `json:"promises,omitzero"` // those that were judged
+	Pass     *bool           `json:"pass,omitzero"`
+
+	overFloor []float64 // p99 over the floor's of the same round, in ms
+	verdicts  []namedVerdict
+	perRound  int64 // most commands that one process sent in a round
+}
+
+type quantiles struct {
+	P50 float64 `json:"p50"`
+	P90 float64 `json:"p90"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+type floorQuantiles struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+}
+
+type namedVerdict struct {
+	promise
+	verdict
+}
+
+// result sums up the rounds. Promises are judged in mode guard, and only if
+// all rounds were run.
+func (t tally) result(complete bool) result {
+	res := result{
+		Scenario: t.scenario.name, Mode: t.mode,
+		Replicas: t.opts.replicas, Clients: t.opts.clients, LoadMS: milliseconds(t.opts.load), Rounds: len(t.rounds),
+		Errors: new(int64), WrongValues: new(int64),
+		overFloor: t.overFloor(),
+	}
+	latency, floor := newLatencies(), newLatencies()
+	for _, r := range t.rounds {
+		res.OriginLoads = append(res.OriginLoads, r.loads)
+		*res.Errors += r.errors
+		*res.WrongValues += r.wrong
+		latency.h.Merge(r.latencies().h)
+		floor.h.Merge(r.floorLatencies().h)
+		if r.commands != nil {
+			var sum int64
+			for _, n := range r.commands {
+				sum += n
+				res.perRound = max(res.perRound, n)
+			}
+			res.CommandsSent = append(res.CommandsSent, sum)
+		}
+		if r.staleFor {
+			if res.StaleValues == nil {
+				res.StaleValues = new(int64)
+			}
+			*res.StaleValues += r.stale
+		} else {
+			*res.WrongValues += r.stale
+		}
+	}
+	if latency.h.TotalCount() > 0 {
+		res.LatencyMS = &quantiles{P50: latency.quantile(0.5), P90: latency.quantile(0.9), P99: latency.quantile(0.99), Max: latency.max()}
+	}
+	if floor.h.TotalCount() > 0 {
+		res.FloorMS = &floorQuantiles{P50: floor.quantile(0.5), P99: floor.quantile(0.99)}
+	}
+	if t.mode == "guard" && complete {
+		res.judge(t)
+	}
+	return res
+}
+
+func (res *result) judge(t tally) {
+	pass := true
+	for _, p := range t.scenario.promises {
+		v := p.judge(t)
+		res.verdicts = append(res.verdicts, namedVerdict{p, v})
+		if !v.Judged {
+			continue
+		}
+		if res.Promises == nil {
+			res.Promises = map[string]bool{}
+		}
+		res.Promises[p.name] = v.Kept
+		pass = pass && v.Kept
+	}
+	res.Pass = &pass
+}
+
+// broken is how many promises were not kept.
+func (r report) broken() (n int) {
+	for _, res := range r.Results {
+		for _, kept := range res.Promises {
+			if !kept {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func writeJSON(file string, r report) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.WriteFile(file, append(data, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the results (%w); use -json with a file that can be written", err)
+	}
+	return nil
+}

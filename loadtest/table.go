@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// printReport prints what a person reads at the end: what was done, the table,
+// what each promise came to, and one closing line.
+func printReport(out io.Writer, opts options, rep report) {
+	fmt.Fprintf(out, "\n%d demo-api processes with %d callers each (%d in all) ask for one product at once; the origin takes %v to answer.\n",
+		opts.replicas, opts.clients, opts.callers(), opts.load)
+	fmt.Fprintf(out, "Cache: %s. Machine: %d CPUs, which the callers share with the processes. Rounds: %d of each storm.\n\n",
+		rep.Redis.describe(), runtime.NumCPU(), opts.rounds)
+	printTable(out, rep.Results)
+	fmt.Fprint(out, legend)
+	printPromises(out, rep.Results)
+	fmt.Fprintf(out, "\n%s\n", closing(rep))
+}
+
+const legend = `
+modes     guard: one load for the fleet; local: one for each process; none: one for each request
+loads     questions to the origin in one storm: the fewest and the most of all rounds
+p50 p99   milliseconds that half, and all but the slowest 1%, of the callers waited at most
+floor     p99 of the same callers at a handler that only sleeps; over: how much later the storm's was, each after its own load (median of the rounds)
+commands  the most that one process sent to Redis in one storm
+`
+
+func printTable(out io.Writer, results []result) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, strings.Join([]string{"scenario", "mode", "loads", "p50", "p90", "p99", "max", "floor", "over", "commands", "errors", "wrong", "stale", "promises", ""}, "\t"))
+	for _, r := range results {
+		fmt.Fprintln(w, strings.Join(append(r.cells(), ""), "\t"))
+	}
+	w.Flush()
+}
+
+// cells are a row of the table. What does not apply is a dash.
+func (r result) cells() []string {
+	cells := []string{r.Scenario, r.Mode, span(r.OriginLoads)}
+	if q := r.LatencyMS; q != nil {
+		cells = append(cells, ms(q.P50), ms(q.P90), ms(q.P99), ms(q.Max))
+	} else {
+		cells = append(cells, "-", "-", "-", "-")
+	}
+	if r.FloorMS != nil {
+		cells = append(cells, ms(r.FloorMS.P99), fmt.Sprintf("%+.1f", median(r.overFloor)))
+	} else {
+		cells = append(cells, "-", "-")
+	}
+	if r.CommandsSent != nil {
+		cells = append(cells, fmt.Sprint(r.perRound))
+	} else {
+		cells = append(cells, "-")
+	}
+	return append(cells, count(r.Errors), count(r.WrongValues), count(r.StaleValues), r.verdict())
+}
+
+func (r result) verdict() string {
+	switch {
+	case r.Pass == nil:
+		return "-"
+	case *r.Pass:
+		return "kept"
+	}
+	return "BROKEN"
+}
+
+func ms(v float64) string { return fmt.Sprintf("%.1f", v) }
+
+func count(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
+}
+
+// span is "1" if all values are 1, else "1-4".
+func span(values []int64) string {
+	if len(values) == 0 {
+		return "-"
+	}
+	low, high := slices.Min(values), slices.Max(values)
+	if low == high {
+		return fmt.Sprint(low)
+	}
+	return fmt.Sprintf("%d-%d", low, high)
+}
+
+func printPromises(out io.Writer, results []result) {
+	for _, r := range results {
+		if len(r.verdicts) == 0 {
+			continue
+		}
+		fmt.Fprintf(out, "\n%s, mode %s:\n", r.Scenario, r.Mode)
+		for _, v := range r.verdicts {
+			fmt.Fprintf(out, "  %-10s %s (%s)\n", v.word(), v.text, v.Why)
+		}
+	}
+}
+
+func (v verdict) word() string {
+	switch {
+	case !v.Judged:
+		return "not judged"
+	case v.Kept:
+		return "kept"
+	}
+	return "BROKEN"
+}
+
+// closing is the last line.
+func closing(rep report) string {
+	judged := 0
+	for _, r := range rep.Results {
+		judged += len(r.Promises)
+	}
+	switch broken := rep.broken(); {
+	case judged == 0:
+		return "No promise was judged: they are made by mode guard alone."
+	case broken > 0:
+		return fmt.Sprintf("%d of %d promises were BROKEN.", broken, judged)
+	}
+	return fmt.Sprintf("All %d promises were kept.", judged)
+}
