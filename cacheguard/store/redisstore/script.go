@@ -106,7 +106,8 @@ func (i invocation) run(ctx context.Context, client redis.UniversalClient) (repl
 // runAll runs many scripts in one pipeline (one for each node of a cluster),
 // each behind the bytes that it needs staged. What could not run for want of
 // the script or of the staged bytes has changed nothing and goes once more.
-// There is one reply or error for each.
+// There is one reply or error for each. The staged bytes are not to be used after
+// it.
 func runAll(ctx context.Context, client redis.UniversalClient, invocations []invocation) ([]reply, []error) {
 	replies, errs := make([]reply, len(invocations)), make([]error, len(invocations))
 	sent := make([]sending, len(invocations))
@@ -141,6 +142,9 @@ func runAll(ctx context.Context, client redis.UniversalClient, invocations []inv
 		if errs[n] == nil && replies[n].outcome() == unstaged {
 			errs[n] = errUnstaged
 		}
+	}
+	for _, i := range invocations {
+		i.free()
 	}
 	return replies, errs
 }

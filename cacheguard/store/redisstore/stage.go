@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
@@ -62,10 +63,32 @@ func (s *Store) invocation(w content) invocation {
 		body := appendBody(make([]byte, 0, bodySize(w.entry, w.content)), w.entry, w.content)
 		return invocation{script: w.script, keys: names(w.entry), args: append(w.args, body)}
 	}
-	// The script writes the head over the zeros.
-	value := make([]byte, headSize, headSize+bodySize(w.entry, w.content))
+	// The script writes the head over what stands there.
+	value := buffer(headSize + bodySize(w.entry, w.content))[:headSize]
 	return invocation{
 		script: w.script, keys: append(names(w.entry), stageName(w.entry, w.holder, w.token)), args: append(w.args, ""),
 		staged: appendBody(value, w.entry, w.content), life: max(stageLife, 2*s.opts.Timeout),
+	}
+}
+
+// Staged bytes are large, and as short-lived as a call: their buffers are used
+// again.
+const pooledBuffer = 1 << 20 // a larger one is left to the garbage collector
+
+var buffers sync.Pool // of *[]byte
+
+// buffer returns an empty slice that holds size bytes.
+func buffer(size int) []byte {
+	if b, ok := buffers.Get().(*[]byte); ok && cap(*b) >= size {
+		return (*b)[:0]
+	}
+	return make([]byte, 0, size)
+}
+
+// free gives the staged bytes back. Nothing of the client uses them any more:
+// it is called where the commands have returned, however late that is.
+func (i invocation) free() {
+	if i.staged != nil && cap(i.staged) <= pooledBuffer {
+		buffers.Put(&i.staged)
 	}
 }

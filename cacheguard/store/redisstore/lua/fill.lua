@@ -39,8 +39,10 @@ local waiting = r.waiting
 if r.holder == ARGV[2] then
   end_lease(KEYS[2], r)
 end
-redis.call('HDEL', KEYS[2], 'failed', 'reason', 'failed_before', 'reason_before', 'cooling_until', 'cooling_for')
-r.cooling_until, r.cooling_for = 0, 0
+if r.failed then
+  redis.call('HDEL', KEYS[2], 'failed', 'reason', 'failed_before', 'reason_before', 'cooling_until', 'cooling_for')
+  r.cooling_until, r.cooling_for = 0, 0
+end
 redis.call('HSET', KEYS[2], 'fence', str(token), 'last', str(math.max(r.last, token)))
 touch(KEYS[2], r, t)
 if waiting then

@@ -32,13 +32,16 @@ end
 
 -- pack is n as eight bytes, most significant first.
 local function pack(n)
-  local b = {}
-  for i = 8, 1, -1 do
-    local low = n % 256
-    b[i] = string.char(low)
-    n = (n - low) / 256
-  end
-  return table.concat(b)
+  local d = n % 256
+  local c = n % 65536
+  local b = n % 16777216
+  local a = n % 4294967296
+  local h = (n - a) / 4294967296
+  local g = h % 256
+  local f = h % 65536
+  local e = h % 16777216
+  return string.char((h - e) / 16777216, (e - f) / 65536, (f - g) / 256, g,
+    (a - b) / 16777216, (b - c) / 65536, (c - d) / 256, d)
 end
 
 -- number reads eight bytes that begin at position at.
