@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// promise is what mode guard must keep in a scenario, by the name that
-// DESIGN.md gives it where it has one.
+// promise is what mode guard must keep in a scenario. Those with a number have
+// it everywhere in the project.
 type promise struct {
 	name string // key in the JSON
 	text string // for a reader who knows nothing
