@@ -231,7 +231,7 @@ func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *quest
 		}
 		*turnedDown = l.entry
 	case l.found == outage && !l.untrusted:
-		if e, ok := g.nearKnown(key); ok && q.use(e) != Reload {
+		if e, ok := g.nearKnown(key); ok && !q.anew && q.use(e) != Reload {
 			q.via = ViaNear
 			return e, e.absent(), false
 		}
