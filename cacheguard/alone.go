@@ -8,12 +8,18 @@ import (
 )
 
 // withoutLease is what a flight does when the store cannot be asked for a
-// lease: its callers are answered by a load of their own process; a background
-// rebuild is left for later.
-func (f *flight[V]) withoutLease() outcome[V] {
-	if f.background {
+// lease: its callers are answered by a load of their own process or, with
+// FailFast, by why; a background rebuild is left for later. A nil why means that
+// the store is not to be believed.
+func (f *flight[V]) withoutLease(why error) outcome[V] {
+	switch {
+	case f.g.ctx.Err() != nil:
+		return failed[V](ErrClosed)
+	case f.background:
 		f.sh.rest(f.key, around(backgroundRest), nil)
 		return outcome[V]{err: errPutOff}
+	case why != nil && f.g.opts.Outage == FailFast:
+		return failed[V](why)
 	}
 	return f.loadAlone()
 }
