@@ -88,9 +88,9 @@ func (f *flight[V]) conclude(grant store.Grant, sent time.Time, began uint64, r 
 	}
 	if p == nil {
 		f.g.tuner.Observe(r.took, f.cost)
+		out.entry.TTL = content.TTL
+		out.entry.Left = max(content.TTL-time.Since(sent), 0)
 	}
-	out.entry.TTL = content.TTL
-	out.entry.Left = max(content.TTL-time.Since(sent), 0)
 
 	// From here on the flight takes no more callers: once the fill is sent it
 	// may land, and be followed by an invalidation that returns, all before
