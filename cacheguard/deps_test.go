@@ -80,6 +80,7 @@ var layers = []layer{
 	{"middleware", []string{"cacheguard", "cacheguard/store", "internal/..."}, "the HTTP cache works over any backend"},
 	{"cmd/demo-api", []string{"cacheguard/...", "cacheguard", "middleware"}, "the demo uses what a user can use, and no internal package"},
 	{"loadtest", []string{"internal/child", "internal/redistest"}, "the load test knows the fleet only by HTTP, as its clients do"},
+	{"deploy", nil, "it is what operators load, with nothing but tests in Go"},
 
 	{"deploy", nil, "it holds what other programs load, and the tests of that"},
 	{"internal/redistest", []string{"internal/child"}, "tests of every layer start servers with it"},

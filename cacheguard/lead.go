@@ -22,8 +22,11 @@ func (f *flight[V]) lead(grant store.Grant, sent time.Time) outcome[V] {
 		Length: func() time.Duration { return f.g.tuner.Length(f.cost) },
 		Cap:    sent.Add(f.g.opts.LoadLimit),
 	}, func(why watchdog.Reason) {
-		if why == watchdog.Lost {
+		switch why {
+		case watchdog.Lost:
 			lost <- struct{}{}
+		case watchdog.Lapsed:
+			f.g.lapsed(grant)
 		}
 	})
 	defer held.Drop()
