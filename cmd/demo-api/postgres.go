@@ -121,9 +121,6 @@ func oneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 const maxList = 10_000
 
 func (o *pgOrigin) Load(ctx context.Context, id string) (product, error) {
-	if !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
-		return product{}, cacheguard.ErrNotFound // PostgreSQL has no such text, and calls it an error
-	}
 	return o.one(ctx, selectProduct, id)
 }
 
@@ -144,22 +141,24 @@ func (o *pgOrigin) SetStock(ctx context.Context, token store.Token, id string, s
 	if !errors.Is(err, cacheguard.ErrNotFound) {
 		return p, err
 	}
-	// No row was written: there is none, or its fence is above the token. Rows
-	// are not deleted, and fences do not go down, so a look afterwards can tell.
+	// No row was written: there is none, or its fence is not below the token.
+	// Rows are not deleted and fences do not go down, so a look afterwards tells.
+	if _, err := o.Load(ctx, id); err != nil {
+		return product{}, err
+	}
 	var last store.Token
-	err = o.db.QueryRow(ctx, selectToken, id).Scan(&last)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return product{}, cacheguard.ErrNotFound
-	case err != nil:
+	if err := o.db.QueryRow(ctx, selectToken, id).Scan(&last); err != nil {
 		return product{}, err
 	}
 	return product{}, &fencedError{Token: token, Last: last}
 }
 
-// one runs a statement that is about one product.
-func (o *pgOrigin) one(ctx context.Context, sql string, args ...any) (product, error) {
-	rows, err := o.db.Query(ctx, sql, args...)
+// one runs a statement that is about the product with an id, its $1.
+func (o *pgOrigin) one(ctx context.Context, sql, id string, args ...any) (product, error) {
+	if !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
+		return product{}, cacheguard.ErrNotFound // PostgreSQL has no such text, and calls it an error
+	}
+	rows, err := o.db.Query(ctx, sql, append([]any{id}, args...)...)
 	if err != nil {
 		return product{}, err
 	}

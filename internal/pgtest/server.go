@@ -40,9 +40,10 @@ const (
 type Server struct {
 	DSN string // of a superuser, for pgx and libpq alike
 
-	dir     string
-	process *child.Child
-	output  *tail
+	dir       string
+	process   *child.Child
+	output    *tail
+	databases int // that NewDatabase made
 }
 
 // StartServer makes an empty database in a new folder and starts a server on
@@ -61,10 +62,8 @@ func StartServer(ctx context.Context) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
-	s := &Server{
-		DSN: fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres sslmode=disable", dir, port),
-		dir: dir, output: &tail{},
-	}
+	s := &Server{dir: dir, output: &tail{}}
+	s.DSN = s.dsn("postgres")
 	defer func() {
 		if err != nil {
 			s.Stop()
@@ -84,6 +83,25 @@ func StartServer(ctx context.Context) (_ *Server, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+func (s *Server) dsn(database string) string {
+	return fmt.Sprintf("host=%s port=%d user=postgres dbname=%s sslmode=disable", s.dir, port, database)
+}
+
+// NewDatabase makes an empty database and returns its DSN.
+func (s *Server) NewDatabase(ctx context.Context) (dsn string, err error) {
+	conn, err := pgx.Connect(ctx, s.DSN)
+	if err != nil {
+		return "", fmt.Errorf("pgtest: %w", err)
+	}
+	defer conn.Close(ctx)
+	s.databases++
+	name := fmt.Sprintf("test%d", s.databases)
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		return "", fmt.Errorf("pgtest: %w", err)
+	}
+	return s.dsn(name), nil
 }
 
 // initDB runs initdb.
