@@ -156,7 +156,7 @@ func (f *fleet) fetch(ctx context.Context, r *replica, path string) ([]byte, err
 
 // put writes a product through a process and returns when that has answered.
 func (f *fleet) put(ctx context.Context, r *replica, path string) ([]byte, error) {
-	return f.do(ctx, http.MethodPut, r, path, strings.NewReader(`{"name": "new", "price": 1, "stock": 1}`))
+	return f.do(ctx, http.MethodPut, r, path, strings.NewReader(`{"name": "new", "price": 1}`))
 }
 
 func (f *fleet) do(ctx context.Context, method string, r *replica, path string, body io.Reader) ([]byte, error) {
