@@ -1,6 +1,7 @@
 // Package redistest starts real Redis servers for tests and for the load test:
-// one server, or a cluster of masters, on free ports of the loopback, without
-// persistence, ended with their owner, even if that is killed.
+// one server, a cluster of masters, or a primary with replicas and Sentinels, on
+// free ports of the loopback, without persistence, ended with their owner, even
+// if that is killed.
 package redistest
 
 import (
@@ -45,20 +46,29 @@ type Server struct {
 // it answers. The context bounds the start only; Stop ends the server. Further
 // args are those of redis-server, as "--maxmemory", "5mb".
 func StartServer(ctx context.Context, dir string, args ...string) (*Server, error) {
+	return startOn(ctx, dir, func(port string) ([]string, error) {
+		return append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+			"--daemonize", "no", "--logfile", "", "--dir", dir}, args...), nil
+	})
+}
+
+// startOn starts a redis-server in dir on a free port, with the arguments that
+// args makes for that port.
+func startOn(ctx context.Context, dir string, args func(port string) ([]string, error)) (*Server, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, ErrNoServer
 	}
 	// A port that was free a moment ago can be taken by another: try again.
 	for range 5 {
-		var port int
-		if port, err = freePort(); err != nil {
+		var n int
+		if n, err = freePort(); err != nil {
 			return nil, err
 		}
-		s := &Server{
-			Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), path: path, dir: dir,
-			args: append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-				"--daemonize", "no", "--logfile", "", "--dir", dir}, args...),
+		port := strconv.Itoa(n)
+		s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), path: path, dir: dir}
+		if s.args, err = args(port); err != nil {
+			return nil, err
 		}
 		if err = s.start(ctx); err == nil {
 			return s, nil
