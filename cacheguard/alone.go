@@ -8,12 +8,18 @@ import (
 )
 
 // withoutLease is what a flight does when the store cannot be asked for a
-// lease: its callers are answered by a load of their own process; a background
-// rebuild is left for later.
-func (f *flight[V]) withoutLease() outcome[V] {
-	if f.background {
+// lease: its callers are answered by a load of their own process or, with
+// FailFast, by why; a background rebuild is left for later. A nil why means that
+// the store is not to be believed.
+func (f *flight[V]) withoutLease(why error) outcome[V] {
+	switch {
+	case f.g.ctx.Err() != nil:
+		return failed[V](ErrClosed)
+	case f.background:
 		f.sh.rest(f.key, around(backgroundRest), nil)
 		return outcome[V]{err: errPutOff}
+	case why != nil && f.g.opts.Outage == FailFast:
+		return failed[V](why)
 	}
 	return f.loadAlone()
 }
@@ -86,10 +92,10 @@ func (l *loading[T]) await() result[T] {
 
 // pass answers a caller of a key that is not to be shared: a Do by telling it
 // so, a Get by its own load.
-func (g *Guard[V]) pass(ctx context.Context, sh *shard[V], key string, q *question[V], p *PassError) (Entry[V], error) {
+func (g *Guard[V]) pass(ctx context.Context, sh *shard[V], key string, q *question[V], p *PassError, turnedDown Entry[V]) (Entry[V], error) {
 	q.via = ViaPass
 	if q.asks {
-		return Entry[V]{}, p
+		return turnedDown, p
 	}
 	if p, left, ok := sh.resting(key); ok && p.err != nil {
 		return Entry[V]{}, cooling(p.err, left)

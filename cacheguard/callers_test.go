@@ -292,6 +292,30 @@ func handedOver(t *testing.T, opts options, answer cacheguard.Loader[string], wa
 	})
 }
 
+// A hand-over is not for a caller who came after it was written, be it to a
+// follower that has not found it yet.
+func TestHandOverIsNotForThoseWhoCameAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New(memstore.Options{})
+		opts := options{LifetimeFunc: func(string, string) cacheguard.Lifetime { return cacheguard.Lifetime{} }}
+		holder, follower := newGuard(t, mem, opts), newGuard(t, &mute{mem}, opts)
+		o := &origin{takes: time.Second}
+		first := ask(t.Context(), holder, "k", o.load)
+		synctest.Wait()
+		second := ask(t.Context(), follower, "k", o.load)
+		time.Sleep(time.Second / 2)
+		joined := ask(t.Context(), follower, "k", o.load)
+		time.Sleep(700 * time.Millisecond) // it has been written; the follower looks after 1.5s or later
+		o.write()
+		late := ask(t.Context(), follower, "k", o.load)
+		first.got(t, "k@0")
+		second.got(t, "k@0")
+		joined.got(t, "k@0")
+		late.got(t, "k@1")
+		o.loaded(t, 2)
+	})
+}
+
 // S36: something is under the key that a flight cannot use. It goes on from
 // there, it does not look and claim in turn for ever.
 func TestWhatCannotBeUsedIsReplaced(t *testing.T) {
@@ -503,6 +527,7 @@ func TestRebuildBegunInsideALoadMayAskForThatLoadsKey(t *testing.T) {
 		}
 		if _, err := g.Get(t.Context(), "a", func(ctx context.Context, key string) (string, error) {
 			_, err := g.Get(ctx, "b", loadB) // stale: rebuilt behind its back
+			time.Sleep(time.Millisecond)     // while this one goes on
 			return key, err
 		}); err != nil {
 			t.Error(err)

@@ -147,7 +147,7 @@ func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key st
 func (g *Guard[V]) newFlight(ctx context.Context, sh *shard[V], key string, load Reloader[V], l look[V]) *flight[V] {
 	return &flight[V]{
 		g: g, sh: sh, key: key, load: load, ctx: ctx,
-		prev: l.entry, seen: l.token, cost: l.cost,
+		prev: l.replaceable(), seen: l.token, cost: l.cost,
 		missing: l.found != hit,
 		alone:   l.found == outage,
 	}
@@ -198,7 +198,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 		v, err := f.claim()
 		if err != nil {
 			f.followed(&w, false, err)
-			return f.withoutLease()
+			return f.withoutLease(err)
 		}
 		switch v.Outcome {
 		case store.Granted:
@@ -286,7 +286,7 @@ func (f *flight[V]) lookAgain(w *wait) (outcome[V], bool) {
 	out := outcome[V]{answers: true, entry: l.entry, upTo: l.upTo}
 	switch {
 	case l.found == outage:
-		return f.withoutLease(), true
+		return f.withoutLease(l.err), true
 	case l.found == pass:
 		return failed[V](&PassError{For: l.entry.Left}), true
 	case l.found == handOver && l.token != f.seen:
@@ -294,7 +294,7 @@ func (f *flight[V]) lookAgain(w *wait) (outcome[V], bool) {
 	case l.found != hit || l.token == f.seen:
 		// None, or not for us, or what was to be replaced. The next claim has
 		// seen it, so that it does not say "changed" for ever (S36).
-		f.prev, f.seen, f.cost = l.entry, l.token, l.cost
+		f.prev, f.seen, f.cost = l.replaceable(), l.token, l.cost
 		return outcome[V]{}, false
 	}
 	if w.begun() && out.entry.State == Fresh {

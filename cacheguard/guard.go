@@ -219,7 +219,7 @@ func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *quest
 	case err != nil:
 		return *turnedDown, err, false
 	case l.found == pass:
-		e, err = g.pass(ctx, sh, key, q, &PassError{For: l.entry.Left})
+		e, err = g.pass(ctx, sh, key, q, &PassError{For: l.entry.Left}, *turnedDown)
 		return e, err, false
 	case l.found == hit && !q.anew:
 		if use := q.use(l.entry); use != Reload {
@@ -231,7 +231,7 @@ func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *quest
 		}
 		*turnedDown = l.entry
 	case l.found == outage && !l.untrusted:
-		if e, ok := g.nearKnown(key); ok && q.use(e) != Reload {
+		if e, ok := g.nearKnown(key); ok && !q.anew && q.use(e) != Reload {
 			q.via = ViaNear
 			return e, e.absent(), false
 		}
@@ -267,8 +267,8 @@ func (g *Guard[V]) answer(ctx context.Context, sh *shard[V], key string, q *ques
 		return out.entry, out.entry.absent()
 	case !errors.As(out.err, &p):
 		return turnedDown, out.err
-	case !mine:
-		return g.pass(ctx, sh, key, q, p)
+	case !mine || !out.led: // another's load, in this process or elsewhere
+		return g.pass(ctx, sh, key, q, p, turnedDown)
 	case q.asks:
 		return out.entry, p
 	}

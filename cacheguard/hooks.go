@@ -45,7 +45,8 @@ type Hooks struct {
 	// Flight runs when a flight has ended, however it did.
 	Flight func(FlightInfo)
 
-	// Renew runs when the watchdog has asked for more time for one lease.
+	// Renew runs when the watchdog has asked for more time for one lease, and
+	// when a lease has run out because no renewal got through in time.
 	Renew func(RenewInfo)
 
 	// Woken runs when the watchdog's timer has fired, with how much later than
@@ -247,7 +248,8 @@ func (e FlightEnd) String() string {
 type RenewInfo struct {
 	Key       string
 	Length    time.Duration // asked for
-	Err       error         // nil: extended; store.ErrLost; else not reached
+	Err       error         // nil: extended; store.ErrLost; else not reached, or run out
+	Lapsed    bool          // it has run out while its load goes on: no renewal got through, or this process was paused
 	Overtaken bool          // lost, and this process knows of a write that ended the lease
 }
 

@@ -626,3 +626,33 @@ func TestNearHitAllocatesNothingWithOrWithoutHooks(t *testing.T) {
 		}
 	}
 }
+
+func TestLeaseThatRunsOutUnderItsLoadIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var renewals notes[cacheguard.RenewInfo]
+		s := newTap(memstore.New(memstore.Options{}))
+		g := newGuard(t, s, options{Lease: cacheguard.LeaseTuning{Initial: time.Second}, Hooks: cacheguard.Hooks{Renew: renewals.add}})
+		s.on(func(op, _ string) error {
+			if op == "renew" {
+				return lost(op, store.ClassTimeout)
+			}
+			return nil
+		}, nil)
+		o := &origin{takes: 3 * time.Second}
+		if v, err := g.Get(t.Context(), "k", o.load); err != nil || v != "k@0" {
+			t.Errorf("Get = %q, %v", v, err)
+		}
+		lapsed := 0
+		for _, r := range renewals.list() {
+			switch {
+			case r.Lapsed:
+				lapsed++
+			case r.Err == nil:
+				t.Errorf("told of %+v, want faults and one lapse", r)
+			}
+		}
+		if lapsed != 1 {
+			t.Errorf("told of %d lapses, want one", lapsed)
+		}
+	})
+}

@@ -22,8 +22,11 @@ func (f *flight[V]) lead(grant store.Grant, sent time.Time) outcome[V] {
 		Length: func() time.Duration { return f.g.tuner.Length(f.cost) },
 		Cap:    sent.Add(f.g.opts.LoadLimit),
 	}, func(why watchdog.Reason) {
-		if why == watchdog.Lost {
+		switch why {
+		case watchdog.Lost:
 			lost <- struct{}{}
+		case watchdog.Lapsed:
+			f.g.lapsed(grant)
 		}
 	})
 	defer held.Drop()
@@ -88,9 +91,9 @@ func (f *flight[V]) conclude(grant store.Grant, sent time.Time, began uint64, r 
 	}
 	if p == nil {
 		f.g.tuner.Observe(r.took, f.cost)
+		out.entry.TTL = content.TTL
+		out.entry.Left = max(content.TTL-time.Since(sent), 0)
 	}
-	out.entry.TTL = content.TTL
-	out.entry.Left = max(content.TTL-time.Since(sent), 0)
 
 	// From here on the flight takes no more callers: once the fill is sent it
 	// may land, and be followed by an invalidation that returns, all before

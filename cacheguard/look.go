@@ -38,6 +38,15 @@ type look[V any] struct {
 	untrusted bool
 }
 
+// replaceable is the entry that a load may build upon. A hand-over is none: it
+// was for others.
+func (l *look[V]) replaceable() Entry[V] {
+	if l.found != hit {
+		return Entry[V]{}
+	}
+	return l.entry
+}
+
 // lookNow reads the store once.
 func (g *Guard[V]) lookNow(sh *shard[V], key string) (l look[V]) {
 	l.upTo = sh.sofar()

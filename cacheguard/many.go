@@ -293,7 +293,7 @@ func (m *many[V]) brought(f *flight[V], out outcome[V], since time.Duration) {
 	var p *PassError
 	switch {
 	case !out.isFor(m.want[f.key], since, false):
-	case errors.As(out.err, &p) && out.by != f:
+	case errors.As(out.err, &p) && (out.by != f || !out.led):
 		// For its own caller alone: the next round finds the mark.
 	case out.err == nil || p != nil:
 		out.entry.Coalesced = out.by != f

@@ -216,6 +216,13 @@ func (f *flight[V]) spanFill(grant store.Grant) func(SpanEnd) {
 	return spanned
 }
 
+// lapsed tells about a lease that has run out under its load.
+func (g *Guard[V]) lapsed(grant store.Grant) {
+	g.tells.renew.tell(&g.tells.panics, RenewInfo{Key: grant.Key.ID, Length: grant.Length, Err: errLapsed, Lapsed: true})
+}
+
+var errLapsed = errors.New("cacheguard: a lease ran out while its load went on")
+
 func (g *Guard[V]) woken(late time.Duration) { g.tells.woken.tell(&g.tells.panics, late) }
 
 func (g *Guard[V]) toldPending() {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -58,10 +59,10 @@ type world struct {
 }
 
 type known struct {
-	version int64         // of the origin, committed
-	floor   int64         // what a read that begins now must not be older than (P2)
-	own     map[int]int64 // the same by process, its writes that failed included (P15)
-	running map[int]int   // loads, by process
+	version int64                     // of the origin, committed
+	floor   int64                     // what a read that begins now must not be older than (P2)
+	own     map[int]int64             // the same by process, its writes that failed included (P15)
+	running map[int][]context.Context // of the loads, by process
 }
 
 // dice is a source of chance for many goroutines.
@@ -98,7 +99,7 @@ func simulate(t *testing.T, seed uint64) {
 			near: seed%2 == 0,
 		}
 		for i := range simKeys {
-			w.keys[fmt.Sprint(i)] = &known{own: make(map[int]int64), running: make(map[int]int)}
+			w.keys[fmt.Sprint(i)] = &known{own: make(map[int]int64), running: make(map[int][]context.Context)}
 		}
 		procs := make([]*process, simProcesses)
 		for i := range procs {
@@ -201,16 +202,18 @@ func (w *world) isCalm() bool {
 func (p *process) load(ctx context.Context, key string) (string, error) {
 	p.world.mu.Lock()
 	k := p.keys[key]
-	k.running[p.id]++
-	if n := k.running[p.id]; n > 1 {
-		p.t.Errorf("process %d runs %d loads of key %s", p.id, n, key)
+	for _, other := range k.running[p.id] {
+		if other.Err() == nil { // else it has been cancelled, and is about to return
+			p.t.Errorf("process %d loads key %s twice at once", p.id, key)
+		}
 	}
+	k.running[p.id] = append(k.running[p.id], ctx)
 	v := k.version
 	p.world.mu.Unlock()
 	defer func() {
 		p.world.mu.Lock()
 		defer p.world.mu.Unlock()
-		k.running[p.id]--
+		k.running[p.id] = slices.DeleteFunc(k.running[p.id], func(other context.Context) bool { return other == ctx })
 	}()
 	if !p.isCalm() {
 		switch {

@@ -156,7 +156,7 @@ func (f *fleet) fetch(ctx context.Context, r *replica, path string) ([]byte, err
 
 // put writes a product through a process and returns when that has answered.
 func (f *fleet) put(ctx context.Context, r *replica, path string) ([]byte, error) {
-	return f.do(ctx, http.MethodPut, r, path, strings.NewReader(`{"name": "new", "price": 1, "stock": 1}`))
+	return f.do(ctx, http.MethodPut, r, path, strings.NewReader(`{"name": "new", "price": 1}`))
 }
 
 func (f *fleet) do(ctx context.Context, method string, r *replica, path string, body io.Reader) ([]byte, error) {
@@ -171,10 +171,15 @@ func (f *fleet) do(ctx context.Context, method string, r *replica, path string, 
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s %s: %s: %.200s", method, path, resp.Status, data)
+		err = fmt.Errorf("%s %s: %w: %.200s", method, path, statusError(resp.StatusCode), data)
 	}
 	return data, err
 }
+
+// statusError is an answer other than 200.
+type statusError int
+
+func (e statusError) Error() string { return fmt.Sprintf("%d %s", int(e), http.StatusText(int(e))) }
 
 // died says which process ended by itself, if one did.
 func (f *fleet) died() error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,8 +80,19 @@ func (sh *show) writeTwice(ctx context.Context, key string, n int, known *atomic
 }
 
 // write writes through one process. From its answer on the version is known.
+// A 503 says that Redis could not be told in time, and that the write is to be
+// tried again; nothing is known from that.
 func (sh *show) write(ctx context.Context, r *replica, key string, known *atomic.Int64) error {
 	body, err := sh.fleet.put(ctx, r, productPath(key))
+	for range maxRetries {
+		if !errors.Is(err, statusError(http.StatusServiceUnavailable)) {
+			break
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+		body, err = sh.fleet.put(ctx, r, productPath(key))
+	}
 	if err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}
@@ -91,6 +103,9 @@ func (sh *show) write(ctx context.Context, r *replica, key string, known *atomic
 	known.Store(p.Version)
 	return nil
 }
+
+// maxRetries bounds how often a write is tried again.
+const maxRetries = 10
 
 // awaitLoad waits until the origin is asked, as it is once a reader finds the
 // key gone.

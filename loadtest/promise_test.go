@@ -47,7 +47,7 @@ func TestALimitIsBrokenOnlyWhenChanceCannotExplainIt(t *testing.T) {
 func aTally() tally {
 	good := func(key string) round {
 		return round{
-			key: key, loads: 1, commands: []int64{3, 2},
+			key: key, loads: 1, commands: []int64{3, 2}, found: []int64{0, 0},
 			answers: []answer{{status: 200, state: "rebuilt", product: productOf(key, 1)}, {status: 200, state: "followed", product: productOf(key, 1)}},
 		}
 	}
@@ -94,6 +94,18 @@ func TestARoundWithoutRedisSaysNothingAboutLoads(t *testing.T) {
 	tl.rounds[1].unanswered = 1
 	if v := oneLoad.judge(tl); v.Judged {
 		t.Errorf("no round with Redis: %+v", v)
+	}
+}
+
+func TestACallerWhoComesLateMayReadOnceMore(t *testing.T) {
+	tl := aTally()
+	tl.rounds[0].commands[1], tl.rounds[0].found[1] = 4, 1
+	if v := fewCommands.judge(tl); !v.Judged || !v.Kept {
+		t.Errorf("one late caller and one command more: %+v", v)
+	}
+	tl.rounds[0].commands[1] = 5
+	if v := fewCommands.judge(tl); !v.Judged || v.Kept {
+		t.Errorf("one late caller and two commands more: %+v", v)
 	}
 }
 

@@ -37,7 +37,7 @@ func aReport() (options, report) {
 	storm := func(sc scenario, mode string, loads int64, stale int64) tally {
 		t := tally{scenario: sc, mode: mode, opts: opts}
 		for n := range opts.rounds {
-			r := round{key: "k", loads: loads, commands: []int64{3, 3}, stale: stale}
+			r := round{key: "k", loads: loads, commands: []int64{3, 3}, found: []int64{0, 0}, stale: stale}
 			for i := range opts.callers() {
 				r.answers = append(r.answers, answer{status: 200, latency: time.Duration(101+n+i) * time.Millisecond, product: productOf("k", 1)})
 				r.floor = append(r.floor, time.Duration(100+n+i)*time.Millisecond)

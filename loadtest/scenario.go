@@ -58,6 +58,7 @@ type round struct {
 	took       time.Duration   // the load that the storm's callers waited for, as its process saw it; 0: they did not
 	loads      int64           // of the key by the origin; the stage counts them
 	commands   []int64         // sent by each process; nil: not counted
+	found      []int64         // answers of each process that were in the cache already
 	unanswered int64           // calls of the fleet that Redis did not answer in time
 	errors     int64           // answers that were none: no connection, no status 200
 	wrong      int64           // answers that are not a product that was asked for

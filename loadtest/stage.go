@@ -126,6 +126,9 @@ func (sh *show) measured(ctx context.Context, n int, sleep time.Duration) (r rou
 	if err != nil {
 		return r, err
 	}
+	for _, replica := range sh.fleet.replicas {
+		r.found = append(r.found, sh.found(r.answers, replica))
+	}
 	var loads int64
 	var loading time.Duration
 	for i := range after {
@@ -143,6 +146,17 @@ func (sh *show) measured(ctx context.Context, n int, sleep time.Duration) (r rou
 		}
 	}
 	return r, ctx.Err()
+}
+
+// found counts the answers of one process that were in the cache when the caller
+// came.
+func (sh *show) found(answers []answer, r *replica) (n int64) {
+	for i, a := range answers {
+		if sh.callers[i].replica == r && (a.state == "fresh" || a.state == "stale") {
+			n++
+		}
+	}
+	return n
 }
 
 // storm lets all callers ask for path at one instant and returns their answers.

@@ -115,15 +115,22 @@ func (v verdict) word() string {
 
 // closing is the last line.
 func closing(rep report) string {
-	judged := 0
+	judged, unclear := 0, 0
 	for _, r := range rep.Results {
 		judged += len(r.Promises)
+		unclear += len(r.verdicts) - len(r.Promises)
 	}
+	var line string
 	switch broken := rep.broken(); {
 	case judged == 0:
 		return "No promise was judged: they are made by mode guard alone."
 	case broken > 0:
-		return fmt.Sprintf("%d of %d promises were BROKEN.", broken, judged)
+		line = fmt.Sprintf("%d of %d promises were BROKEN.", broken, judged)
+	default:
+		line = fmt.Sprintf("All %d promises that could be judged were kept.", judged)
 	}
-	return fmt.Sprintf("All %d promises were kept.", judged)
+	if unclear > 0 {
+		line += fmt.Sprintf(" %d could not be judged; it says above why.", unclear)
+	}
+	return line
 }

@@ -74,7 +74,7 @@ func newFamilies(c *Collector) *families {
 		secondOpinions: counter("cacheguard_second_opinions_total", "Leases granted to try again what another process had failed to load."),
 		leaseLength:    histogram("cacheguard_lease_length_seconds", "Length of the leases that were granted.", leaseBuckets),
 		watchdogLate:   histogram("cacheguard_watchdog_late_seconds", "How much too late the watchdog of the leases woke up: pauses and starved processors.", lateBuckets),
-		renewals:       counter("cacheguard_lease_renewals_total", "Renewals of leases, by outcome; lost: taken by another process or forgotten by the store, overtaken: ended by a write.", "outcome"),
+		renewals:       counter("cacheguard_lease_renewals_total", "Renewals of leases, by outcome; lost: taken by another process or forgotten by the store, overtaken: ended by a write, lapsed: the lease ran out under its load, since no renewal got through.", "outcome"),
 
 		fills:     counter("cacheguard_fills_total", "Loaded values offered to the store, by outcome; fenced: refused without a write that was heard of, overtaken: refused because of one.", "outcome"),
 		fillBytes: histogram("cacheguard_fill_bytes", "Size of loaded values as they are stored.", sizeBuckets),

@@ -268,6 +268,7 @@ func TestEveryOutcomeHasItsSeries(t *testing.T) {
 		`cacheguard_lease_renewals_total{guard="g",outcome="lost"}`:      func(h cacheguard.Hooks) { h.Renew(cacheguard.RenewInfo{Err: lost}) },
 		`cacheguard_lease_renewals_total{guard="g",outcome="overtaken"}`: func(h cacheguard.Hooks) { h.Renew(cacheguard.RenewInfo{Err: lost, Overtaken: true}) },
 		`cacheguard_lease_renewals_total{guard="g",outcome="failed"}`:    func(h cacheguard.Hooks) { h.Renew(cacheguard.RenewInfo{Err: other}) },
+		`cacheguard_lease_renewals_total{guard="g",outcome="lapsed"}`:    func(h cacheguard.Hooks) { h.Renew(cacheguard.RenewInfo{Err: other, Lapsed: true}) },
 		`cacheguard_fills_total{guard="g",outcome="landed"}`:             func(h cacheguard.Hooks) { h.Fill(cacheguard.FillInfo{}) },
 		`cacheguard_fills_total{guard="g",outcome="fenced"}`:             func(h cacheguard.Hooks) { h.Fill(cacheguard.FillInfo{Err: fenced}) },
 		`cacheguard_fills_total{guard="g",outcome="overtaken"}`:          func(h cacheguard.Hooks) { h.Fill(cacheguard.FillInfo{Err: fenced, Overtaken: true}) },

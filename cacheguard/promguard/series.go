@@ -61,7 +61,7 @@ var (
 	followResults = []string{"value", "lease", "cooldown", "wait_limit", "failed"}
 	loadCauses    = []string{"miss", "stale", "early"}
 	loadOutcomes  = []string{"value", "absent", "not_shared", "failed", "load_limit", "panic", "overtaken", "closed"}
-	renewOutcomes = []string{"extended", "lost", "overtaken", "failed"}
+	renewOutcomes = []string{"extended", "lost", "overtaken", "failed", "lapsed"}
 	fillOutcomes  = []string{"landed", "fenced", "overtaken", "failed"}
 	panicPlaces   = []string{"loader", "hook", "other"}
 	storeOps      = []string{"load", "claim", "renew", "release", "fill", "begin", "set", "invalidate", "expire"}
@@ -327,6 +327,8 @@ func (s *series) renew(r cacheguard.RenewInfo) {
 	switch {
 	case r.Err == nil:
 		s.renewals["extended"].Inc()
+	case r.Lapsed:
+		s.renewals["lapsed"].Inc()
 	case !errors.Is(r.Err, store.ErrLost):
 		s.renewals["failed"].Inc()
 	case r.Overtaken:

@@ -97,7 +97,7 @@ type guardLog struct {
 
 	faults map[store.Class]*kind // does not change
 	lines  struct {
-		gaveUp, cut, failed, panicked, took, outlived, takeover, fenced, lost, unrenewed, duplicate kind
+		gaveUp, cut, failed, panicked, took, outlived, takeover, fenced, lost, unrenewed, lapsed, duplicate kind
 	}
 	waiting atomic.Bool // writes are pending, and that was said
 }
@@ -202,6 +202,8 @@ func (g *guardLog) fill(f cacheguard.FillInfo) {
 func (g *guardLog) renew(r cacheguard.RenewInfo) {
 	switch {
 	case r.Err == nil, r.Overtaken:
+	case r.Lapsed:
+		g.say(&g.lines.lapsed, slog.LevelWarn, "cacheguard: a lease ran out while its load ran: no renewal got through, or this process was paused", r.Key, nil, "length", r.Length)
 	case errors.Is(r.Err, store.ErrLost):
 		g.say(&g.lines.lost, slog.LevelWarn, "cacheguard: a lease was lost while its load ran", r.Key, nil, "length", r.Length)
 	default:

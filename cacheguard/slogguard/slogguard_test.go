@@ -47,8 +47,11 @@ var events = map[string]func(cacheguard.Hooks){
 	"took over a lease": func(h cacheguard.Hooks) {
 		h.Claim(cacheguard.ClaimInfo{Key: secret, Outcome: store.Granted, Takeover: true})
 	},
-	"fence refused":        func(h cacheguard.Hooks) { h.Fill(cacheguard.FillInfo{Key: secret, Err: store.ErrFenced}) },
-	"lease was lost":       func(h cacheguard.Hooks) { h.Renew(cacheguard.RenewInfo{Key: secret, Err: store.ErrLost}) },
+	"fence refused":  func(h cacheguard.Hooks) { h.Fill(cacheguard.FillInfo{Key: secret, Err: store.ErrFenced}) },
+	"lease was lost": func(h cacheguard.Hooks) { h.Renew(cacheguard.RenewInfo{Key: secret, Err: store.ErrLost}) },
+	"a lease ran out": func(h cacheguard.Hooks) {
+		h.Renew(cacheguard.RenewInfo{Key: secret, Err: errors.New(secret), Lapsed: true})
+	},
 	"could not be renewed": func(h cacheguard.Hooks) { h.Renew(cacheguard.RenewInfo{Key: secret, Err: errors.New(secret)}) },
 	"fault of the store": func(h cacheguard.Hooks) {
 		h.Fault(cacheguard.FaultInfo{Key: secret, Op: "load", Class: store.ClassData, Err: errors.New(secret)})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/lease"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
@@ -16,24 +17,29 @@ type catalogue struct {
 	origin   *pool
 	products cache[product]
 	lists    cache[[]product]
+	leases   *lease.Locker // of the stock
+	close    func() error  // of the origin
 }
 
 // newCatalogue opens the origin and the caches in front of it that cfg asks
 // for.
-func newCatalogue(cfg config, s store.Store, m *metrics) (*catalogue, error) {
-	name, o := "in memory", origin(newMemOrigin(memProducts, cfg.load))
-	if cfg.origin != "" {
-		name, o = cfg.origin, newRemoteOrigin(cfg.origin, cfg.pool)
+func newCatalogue(ctx context.Context, cfg config, s store.Store, m *metrics) (_ *catalogue, err error) {
+	p, closeOrigin, err := openOrigin(ctx, cfg)
+	if err != nil {
+		return nil, err
 	}
-	c := &catalogue{origin: newPool(name, o, cfg.pool)}
+	c := &catalogue{origin: p, leases: newStockLeases(s), close: closeOrigin}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
 	m.watchOrigin(c.origin)
-
-	var err error
 	if c.products, err = newCache[product](cfg, productSpace, s, m.hooks(productSpace)); err != nil {
 		return nil, err
 	}
 	if c.lists, err = newCache[[]product](cfg, listSpace, s, m.hooks(listSpace)); err != nil {
-		return nil, errors.Join(err, c.products.Close())
+		return nil, err
 	}
 	return c, nil
 }
@@ -44,7 +50,24 @@ const (
 	listSpace    = "product-lists"
 )
 
-// memProducts is how many products the origin in memory has.
+// openOrigin returns the origin that cfg asks for, and what closes it.
+func openOrigin(ctx context.Context, cfg config) (p *pool, closeOrigin func() error, err error) {
+	none := func() error { return nil }
+	switch {
+	case cfg.postgres != "":
+		o, name, err := openPostgres(ctx, cfg.postgres, cfg.pool)
+		if err != nil {
+			return nil, nil, err
+		}
+		return newPool(name, o, cfg.pool), o.Close, nil
+	case cfg.origin != "":
+		return newPool(cfg.origin, newRemoteOrigin(cfg.origin, cfg.pool), cfg.pool), none, nil
+	}
+	return newPool("in memory", newMemOrigin(memProducts, cfg.load), cfg.pool), none, nil
+}
+
+// memProducts is how many products there are to begin with, where the demo
+// makes them.
 const memProducts = 100
 
 // Product returns a product as it is now, or as it was at most TTL + grace ago
@@ -73,10 +96,15 @@ func (c *catalogue) Write(ctx context.Context, p product) (product, error) {
 	if errors.Is(err, cacheguard.ErrNotFound) {
 		return product{}, err
 	}
-	// A write that failed may have been committed: it is invalidated too.
+	return c.written(ctx, p.ID, written, err)
+}
+
+// written invalidates what was cached of a product after a write of it. One
+// that failed may have been committed: it is invalidated too.
+func (c *catalogue) written(ctx context.Context, id string, written product, err error) (product, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invalidateLimit)
 	defer cancel()
-	stale := errors.Join(c.products.Invalidate(ctx, p.ID), c.lists.Invalidate(ctx, allProducts))
+	stale := errors.Join(c.products.Invalidate(ctx, id), c.lists.Invalidate(ctx, allProducts))
 	if err != nil {
 		return product{}, errors.Join(err, stale)
 	}
@@ -92,7 +120,15 @@ var errNotInvalidated = errors.New("written, but the cache could not be told")
 
 const invalidateLimit = 5 * time.Second
 
-// Close gives back the leases and waits for what is under way.
+// Close gives back the leases, waits for what is under way, and then lets go
+// of the origin.
 func (c *catalogue) Close() error {
-	return errors.Join(c.products.Close(), c.lists.Close())
+	err := c.leases.Close()
+	if c.products != nil {
+		err = errors.Join(err, c.products.Close())
+	}
+	if c.lists != nil {
+		err = errors.Join(err, c.lists.Close())
+	}
+	return errors.Join(err, c.close())
 }

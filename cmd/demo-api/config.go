@@ -13,15 +13,16 @@ import (
 
 // config is what the flags say.
 type config struct {
-	addr   string
-	redis  string
-	origin string
-	mode   string
-	load   time.Duration
-	pool   int
-	ttl    time.Duration
-	grace  time.Duration
-	drain  time.Duration
+	addr     string
+	redis    string
+	origin   string
+	postgres string
+	mode     string
+	load     time.Duration
+	pool     int
+	ttl      time.Duration
+	grace    time.Duration
+	drain    time.Duration
 
 	loadtest bool
 }
@@ -37,7 +38,8 @@ func parseFlags(args []string, out io.Writer) (config, error) {
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&cfg.addr, "addr", ":8080", "`address` to serve on")
 	fs.StringVar(&cfg.redis, "redis", "", "`address` or URL of a Redis that a fleet shares, several with commas for a Cluster (default: a store in memory, of this process alone)")
-	fs.StringVar(&cfg.origin, "origin", "", "`URL` of a catalogue to ask instead of the one in memory, so that a fleet has one origin (GET /products/{id}, GET /products, PUT /products/{id})")
+	fs.StringVar(&cfg.origin, "origin", "", "`URL` of a catalogue to ask instead of the one in memory, so that a fleet has one origin (GET /products/{id}, GET /products, PUT and, for the stock, PATCH /products/{id})")
+	fs.StringVar(&cfg.postgres, "postgres", "", "`DSN` of a PostgreSQL database to keep the products in instead of in memory (postgres://user:password@host:5432/database); the table is made if it is not there")
 	fs.StringVar(&cfg.mode, "mode", modes[0], "how the origin is protected: guard (one load for the fleet), local (one for each process), none (one for each request)")
 	fs.DurationVar(&cfg.load, "load", 100*time.Millisecond, "service `time` of the origin in memory")
 	fs.IntVar(&cfg.pool, "pool", 20, "`connections` to the origin, for which its callers queue")
@@ -79,8 +81,12 @@ func (cfg config) check(given map[string]bool) error {
 		return fmt.Errorf("-grace %v is out of range; use 0 to %v", cfg.grace, maxLife)
 	case cfg.drain < 0 || cfg.drain > time.Minute:
 		return fmt.Errorf("-drain %v is out of range; use 0 to 1m", cfg.drain)
+	case cfg.origin != "" && cfg.postgres != "":
+		return errors.New("-origin and -postgres are two places for the products; leave one of them out")
 	case cfg.origin != "" && given["load"]:
 		return errors.New("-load is the service time of the origin in memory and says nothing about -origin; leave one of them out")
+	case cfg.postgres != "" && given["load"]:
+		return errors.New("-load is the service time of the origin in memory and says nothing about -postgres; leave one of them out")
 	}
 	if cfg.origin == "" {
 		return nil

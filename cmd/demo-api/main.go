@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, back.Close()) }()
 	m.logs.Advise(back.advice...)
 
-	cat, err := newCatalogue(cfg, back.store, m)
+	cat, err := newCatalogue(ctx, cfg, back.store, m)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
 // product is a row of the catalogue.
@@ -28,10 +29,15 @@ type origin interface {
 	Load(ctx context.Context, id string) (product, error)
 	List(ctx context.Context) ([]product, error)
 
-	// Write replaces the name, price and stock of the product with p's ID, and
-	// returns it as it is committed. If it fails for another reason than
-	// ErrNotFound it may have been committed all the same.
+	// Write replaces the name and price of the product with p's ID, and returns
+	// it as it is committed. If it fails for another reason than ErrNotFound it
+	// may have been committed all the same.
 	Write(ctx context.Context, p product) (product, error)
+
+	// SetStock replaces the stock of a product unless that was done under a
+	// higher token before: then the error is a *fencedError, and nothing is
+	// written. Otherwise as Write.
+	SetStock(ctx context.Context, token store.Token, id string, stock int64) (product, error)
 }
 
 // memOrigin is a catalogue in memory that answers as slowly as a database.
@@ -40,6 +46,8 @@ type memOrigin struct {
 
 	mu       sync.Mutex
 	products map[string]product // guarded by mu
+
+	fences fences // of the stock
 }
 
 // newMemOrigin returns n products with the ids 1 to n.
@@ -93,12 +101,31 @@ func (o *memOrigin) Write(ctx context.Context, p product) (product, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	old, found := o.products[p.ID]
+	return o.change(p.ID, func(old *product) { old.Name, old.Price = p.Name, p.Price })
+}
+
+func (o *memOrigin) SetStock(ctx context.Context, token store.Token, id string, stock int64) (p product, err error) {
+	if err := sleep(ctx, o.service); err != nil {
+		return product{}, err
+	}
+	err = o.fences.admit(token, id, func() error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		p, err = o.change(id, func(old *product) { old.Stock = stock })
+		return err
+	})
+	return p, err
+}
+
+// change commits the next version of a product; o.mu is held.
+func (o *memOrigin) change(id string, change func(*product)) (product, error) {
+	p, found := o.products[id]
 	if !found {
 		return product{}, cacheguard.ErrNotFound
 	}
-	p.Version = old.Version + 1
-	o.products[p.ID] = p
+	change(&p)
+	p.Version++
+	o.products[id] = p
 	return p, nil
 }
 

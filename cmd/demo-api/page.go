@@ -20,7 +20,7 @@ func page(cfg config, originName string) http.HandlerFunc {
 		store = "a Redis that the fleet shares"
 	}
 	data := pageData{
-		Mode: cfg.mode, Store: store, Origin: originName, InMemory: cfg.origin == "", Products: memProducts,
+		Mode: cfg.mode, Store: store, Origin: originName, InMemory: cfg.origin == "" && cfg.postgres == "", Products: memProducts,
 		Load: cfg.load, TTL: cfg.ttl, Grace: cfg.grace, Pool: cfg.pool,
 	}
 	return func(w http.ResponseWriter, r *http.Request) {

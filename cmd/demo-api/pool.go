@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
 // pool is an origin behind a bounded number of connections, as a database is:
@@ -70,6 +71,25 @@ func (p *pool) Write(ctx context.Context, w product) (product, error) {
 	}
 	defer release()
 	return p.origin.Write(ctx, w)
+}
+
+// Read is a load that nothing is cached of; it is not counted among the loads.
+func (p *pool) Read(ctx context.Context, id string) (product, error) {
+	release, err := p.connect(ctx)
+	if err != nil {
+		return product{}, err
+	}
+	defer release()
+	return p.origin.Load(ctx, id)
+}
+
+func (p *pool) SetStock(ctx context.Context, token store.Token, id string, stock int64) (product, error) {
+	release, err := p.connect(ctx)
+	if err != nil {
+		return product{}, err
+	}
+	defer release()
+	return p.origin.SetStock(ctx, token, id, stock)
 }
 
 // LoadsOf is how often this process has loaded one product.

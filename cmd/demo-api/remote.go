@@ -12,12 +12,18 @@ import (
 	"strings"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
 // remoteOrigin is a catalogue behind HTTP, one for a whole fleet (-origin).
 type remoteOrigin struct {
 	base   string // without a slash at the end
 	client *http.Client
+
+	// fences keep this process's own late changes of stock away from the origin,
+	// which may not compare tokens. A fence ought to be where the data is: those
+	// of other processes are stopped by their own fences alone.
+	fences fences
 }
 
 // newRemoteOrigin keeps as many connections open as may be in use, so that a
@@ -44,13 +50,30 @@ func (o *remoteOrigin) List(ctx context.Context) (list []product, err error) {
 }
 
 func (o *remoteOrigin) Write(ctx context.Context, p product) (written product, err error) {
-	body, err := json.Marshal(p)
+	body, err := json.Marshal(map[string]any{"name": p.Name, "price": p.Price})
 	if err != nil {
 		return product{}, err
 	}
 	err = o.ask(ctx, http.MethodPut, "/products/"+url.PathEscape(p.ID), body, &written)
 	return written, err
 }
+
+func (o *remoteOrigin) SetStock(ctx context.Context, token store.Token, id string, stock int64) (written product, err error) {
+	body, err := json.Marshal(map[string]int64{"stock": stock, "token": int64(token)})
+	if err != nil {
+		return product{}, err
+	}
+	err = o.fences.admit(token, id, func() error {
+		return o.ask(ctx, http.MethodPatch, "/products/"+url.PathEscape(id), body, &written)
+	})
+	if errors.Is(err, errConflict) {
+		err = &fencedError{Token: token} // the origin does compare tokens
+	}
+	return written, err
+}
+
+// errConflict is an answer 409.
+var errConflict = errors.New("the origin answered 409 Conflict")
 
 // ask sends one request and decodes its answer into v.
 func (o *remoteOrigin) ask(ctx context.Context, method, path string, body []byte, v any) error {
@@ -73,6 +96,8 @@ func (o *remoteOrigin) ask(ctx context.Context, method, path string, body []byte
 		return fmt.Errorf("reading the origin's answer: %w", err)
 	case resp.StatusCode == http.StatusNotFound:
 		return cacheguard.ErrNotFound
+	case resp.StatusCode == http.StatusConflict:
+		return errConflict
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("the origin answered %s", resp.Status)
 	case len(data) > maxOriginAnswer:

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,7 @@ func newServer(cfg config, c *catalogue, s store.Store, m *metrics, draining *at
 	r.Get("/products", srv.listProducts)
 	r.Get("/products/{id}", srv.getProduct)
 	r.Put("/products/{id}", srv.putProduct)
+	r.Post("/products/{id}/stock", srv.postStock)
 	r.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	r.Get("/readyz", srv.ready)
 	r.Method(http.MethodGet, "/metrics", m.handler())
@@ -156,30 +158,32 @@ func retryLater(w http.ResponseWriter, after time.Duration, why string) {
 	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
-// readProduct reads what a PUT replaces: name, price and stock, all of them.
+// readProduct reads what a PUT replaces: name and price, both of them.
 func readProduct(body io.Reader) (product, error) {
 	var in struct {
 		Name  *string `json:"name"`
 		Price *int64  `json:"price"`
-		Stock *int64  `json:"stock"`
+		Stock *int64  `json:"stock"` // known only to say where it is changed
 	}
 	dec := json.NewDecoder(body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in); err != nil {
-		return product{}, fmt.Errorf("the body is not a product (%w); send {\"name\": \"Lamp\", \"price\": 1499, \"stock\": 3}", err)
+		return product{}, fmt.Errorf("the body is not a product (%w); send {\"name\": \"Lamp\", \"price\": 1499}", err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return product{}, errors.New("something follows the product; send one JSON object")
 	}
 	switch {
-	case in.Name == nil || in.Price == nil || in.Stock == nil:
-		return product{}, errors.New("a PUT replaces the product: send name, price (in cents) and stock")
-	case *in.Name == "" || len(*in.Name) > maxName:
-		return product{}, fmt.Errorf("name must have 1 to %d bytes", maxName)
-	case *in.Price < 0 || *in.Stock < 0:
-		return product{}, errors.New("price and stock must not be negative")
+	case in.Stock != nil:
+		return product{}, errors.New("a PUT leaves the stock alone, which changes meanwhile; POST {\"delta\": -1} to /products/{id}/stock")
+	case in.Name == nil || in.Price == nil:
+		return product{}, errors.New("a PUT replaces the product: send name and price (in cents)")
+	case *in.Name == "" || len(*in.Name) > maxName || strings.ContainsRune(*in.Name, 0):
+		return product{}, fmt.Errorf("name must have 1 to %d bytes, none of them zero", maxName)
+	case *in.Price < 0:
+		return product{}, errors.New("price must not be negative")
 	}
-	return product{Name: *in.Name, Price: *in.Price, Stock: *in.Stock}, nil
+	return product{Name: *in.Name, Price: *in.Price}, nil
 }
 
 const (

@@ -29,6 +29,15 @@ func StartCluster(t testing.TB, n int) *Cluster {
 	return c
 }
 
+// StartSentinel is like Start for a primary with replicas, watched by Sentinels.
+func StartSentinel(t testing.TB, replicas, sentinels int) *Replicated {
+	t.Helper()
+	r, err := StartSentinelIn(t.Context(), t.TempDir(), replicas, sentinels)
+	Need(t, err)
+	t.Cleanup(r.Stop)
+	return r
+}
+
 // Need ends a test whose server could not be started: with a loud skip if there
 // is no redis-server and none is required, as a failure otherwise.
 func Need(t testing.TB, err error) {

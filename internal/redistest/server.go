@@ -1,6 +1,7 @@
 // Package redistest starts real Redis servers for tests and for the load test:
-// one server, or a cluster of masters, on free ports of the loopback, without
-// persistence, ended with their owner, even if that is killed.
+// one server, a cluster of masters, or a primary with replicas and Sentinels, on
+// free ports of the loopback, without persistence, ended with their owner, even
+// if that is killed.
 package redistest
 
 import (
@@ -35,6 +36,7 @@ type Server struct {
 
 	path string
 	args []string
+	dir  string
 
 	process *child.Child
 	output  *tail
@@ -44,43 +46,29 @@ type Server struct {
 // it answers. The context bounds the start only; Stop ends the server. Further
 // args are those of redis-server, as "--maxmemory", "5mb".
 func StartServer(ctx context.Context, dir string, args ...string) (*Server, error) {
-	return startAny(ctx, func(port string) ([]string, error) {
+	return startOn(ctx, dir, func(port string) ([]string, error) {
 		return append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
 			"--daemonize", "no", "--logfile", "", "--dir", dir}, args...), nil
 	})
 }
 
-// StartSentinel starts a Sentinel that watches primary under a name, and alone
-// decides. It is otherwise like StartServer.
-func StartSentinel(ctx context.Context, dir, name string, primary *Server) (*Server, error) {
-	return startAny(ctx, func(port string) ([]string, error) {
-		host, primaryPort, err := net.SplitHostPort(primary.Addr)
-		if err != nil {
-			return nil, err
-		}
-		config := fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsentinel monitor %s %s %s 1\nsentinel down-after-milliseconds %s 500\n"+
-			"sentinel failover-timeout %s 2000\n", port, dir, name, host, primaryPort, name, name)
-		file := filepath.Join(dir, "sentinel.conf") // Sentinel writes to it
-		return []string{file, "--sentinel"}, os.WriteFile(file, []byte(config), 0o600)
-	})
-}
-
-// startAny starts a redis-server with the arguments for a free port.
-func startAny(ctx context.Context, args func(port string) ([]string, error)) (*Server, error) {
+// startOn starts a redis-server in dir on a free port, with the arguments that
+// args makes for that port.
+func startOn(ctx context.Context, dir string, args func(port string) ([]string, error)) (*Server, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, ErrNoServer
 	}
 	// A port that was free a moment ago can be taken by another: try again.
 	for range 5 {
-		var number int
-		if number, err = freePort(); err != nil {
+		var n int
+		if n, err = freePort(); err != nil {
 			return nil, err
 		}
-		port := strconv.Itoa(number)
-		s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), path: path}
+		port := strconv.Itoa(n)
+		s := &Server{Addr: net.JoinHostPort("127.0.0.1", port), path: path, dir: dir}
 		if s.args, err = args(port); err != nil {
-			return nil, fmt.Errorf("redistest: %w", err)
+			return nil, err
 		}
 		if err = s.start(ctx); err == nil {
 			return s, nil

@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,26 +15,10 @@ import (
 // The primary dies and Sentinel promotes its replica: the store goes on by
 // itself, with the record as far as it was replicated, and tokens still grow.
 func TestAStoreFollowsSentinelToTheNewPrimary(t *testing.T) {
-	primary, replica := redistest.Start(t), redistest.Start(t, "--repl-diskless-sync-delay", "0")
-	onPrimary, onReplica := newClient(t, primary.Addr), newClient(t, replica.Addr)
-	if err := onPrimary.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
-	host, port, _ := strings.Cut(primary.Addr, ":")
-	if err := onReplica.SlaveOf(t.Context(), host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
-	sentinel, err := redistest.StartSentinel(t.Context(), t.TempDir(), "main", primary)
-	redistest.Need(t, err)
-	t.Cleanup(sentinel.Stop)
-	watch := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr})
-	t.Cleanup(func() { watch.Close() })
-	eventually(t, "Sentinel knows the replica", func() bool {
-		replicas, err := watch.Replicas(t.Context(), "main").Result()
-		return err == nil && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok"
-	})
-
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{sentinel.Addr}})
+	r := redistest.StartSentinel(t, 1, 1)
+	primary := r.Servers[0]
+	onPrimary := newClient(t, primary.Addr)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.MasterName, SentinelAddrs: r.SentinelAddrs()})
 	t.Cleanup(func() { client.Close() })
 	s := newStore(t, client, redisstore.Options{Timeout: time.Second})
 	key := newKey(t)

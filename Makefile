@@ -1,0 +1,28 @@
+# make help says what there is.
+.DEFAULT_GOAL := help
+.PHONY: help test race lint bench storm demo ci
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## run the tests; those that need a redis-server are skipped without one
+	go test ./...
+
+race: ## run the tests with the race detector and a real Redis, as CI does
+	CACHEGUARD_REQUIRE_REDIS=1 go test -race ./...
+
+lint: ## formatting and go vet
+	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
+	go vet ./...
+
+bench: ## measure hits, misses, stampedes and fills
+	go test -run '^$$' -bench . .
+
+storm: ## let a fleet of processes face storms, and check what is promised
+	go run ./loadtest
+
+demo: ## serve the demo on :8080
+	go run ./cmd/demo-api
+
+ci: ## everything that has to pass before a change lands
+	bash .ci/run

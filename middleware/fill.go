@@ -1,0 +1,405 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard"
+)
+
+// fill is what a request leaves behind to have its key filled: everything that
+// a run of the handler needs, owned by nobody else, so that the run can begin
+// later, elsewhere, and outlive the request.
+type fill struct {
+	c      *Cache
+	next   http.Handler
+	req    *http.Request // a copy, without body, conditions and range
+	route  func(context.Context) context.Context
+	policy Policy
+	adm    admission
+	key    string
+	above  *response // the entry above, for a variant
+	begun  uint64    // number of its last run among the arrivals
+	outer  http.Header
+	leader *job                // who waits for the run; nil: in the background
+	shape  http.ResponseWriter // what the handler's writer is to be like; never written to
+}
+
+// What a loader answers when there is nothing to keep. Each knows its own
+// cooldown: an answer that was not whole, or not for others, is no reason to
+// leave the key alone.
+type (
+	// abortedError: the handler panicked or was cut. Those who waited ask
+	// again.
+	abortedError struct {
+		cause    error
+		cooldown time.Duration
+	}
+
+	// unsharedError: the answer is for its own client alone, and says nothing
+	// about the next ones. Those who waited run their own at once.
+	unsharedError struct {
+		reason   string
+		cooldown time.Duration
+	}
+
+	// failedError: the handler answered with a failure, and what is kept is of
+	// more use than that. Those who waited get what is kept, or the failure,
+	// or, if it is not for them, run their own.
+	failedError struct {
+		status   int
+		answer   *response // nil: it is for its own client alone
+		cooldown time.Duration
+	}
+)
+
+func (e *abortedError) Error() string           { return e.cause.Error() }
+func (e *abortedError) Unwrap() error           { return e.cause }
+func (e *abortedError) Cooldown() time.Duration { return e.cooldown }
+
+func (e *unsharedError) Error() string           { return "middleware: answer is not to be shared: " + e.reason }
+func (e *unsharedError) Cooldown() time.Duration { return e.cooldown }
+
+func (e *failedError) Error() string {
+	return fmt.Sprintf("middleware: handler answered %d", e.status)
+}
+func (e *failedError) Cooldown() time.Duration { return e.cooldown }
+
+// failureCooldown is how long a process leaves a key alone whose handler
+// failed, while a stale answer is served instead.
+const failureCooldown = time.Second
+
+// load runs the handler and says what is to be kept. It returns as soon as it
+// is known that nothing is, and lets the handler go on for its own client.
+func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*response, error) {
+	asked := time.Now()
+	known := f.known(prev)
+	t, err := f.run(ctx, known, prev, asked)
+	if err == nil && known != nil && t.status == http.StatusNotModified {
+		if sameValidator(known, t.sent) {
+			return f.freshen(known, prev, t, asked)
+		}
+		// The handler vouches for something else than what is kept.
+		known = nil
+		t, err = f.run(ctx, nil, prev, asked)
+	}
+	if err == nil {
+		_, failure := t.outcome()
+		err = incomplete(ctx, failure)
+	}
+	if err != nil {
+		return nil, f.cooled(prev, err)
+	}
+	v, _ := t.outcome()
+	shared := v.class == classStore || v.class == classHandOver
+	switch {
+	case t.status >= 500 && prev.State != 0:
+		// What is kept is not thrown away for a failure.
+		e := &failedError{status: t.status}
+		if shared {
+			e.answer = f.keep(prev, v, t)
+		}
+		return nil, f.cooled(prev, e)
+	case shared:
+		return f.keep(prev, v, t), nil
+	}
+	return nil, f.cooled(prev, f.notShared(v))
+}
+
+// notShared is what the loader answers when the answer is for its own client
+// alone.
+func (f *fill) notShared(v verdict) error {
+	if v.class == classPass {
+		// A little shorter each time, so that what was marked together does not
+		// lapse together.
+		d := f.c.opts.PassFor
+		return &cacheguard.PassError{For: d - rand.N(d/5+1)}
+	}
+	return &unsharedError{reason: v.reason}
+}
+
+// cooled gives an error its cooldown: if something stale is served instead, or
+// nobody waits, the handler is left alone for a moment.
+func (f *fill) cooled(prev cacheguard.Entry[*response], err error) error {
+	if f.leader != nil && !f.servesStale(prev) {
+		return err
+	}
+	switch e := err.(type) {
+	case *abortedError:
+		e.cooldown = failureCooldown
+	case *unsharedError:
+		e.cooldown = failureCooldown
+	case *failedError:
+		e.cooldown = failureCooldown
+	}
+	return err
+}
+
+func (f *fill) servesStale(prev cacheguard.Entry[*response]) bool {
+	return prev.State != 0 && f.c.opts.decideOnError(&f.adm, prev.Value, standingOf(prev))
+}
+
+// run starts the handler and waits until it has ended or is not to be waited
+// for. The error is then what the loader returns.
+func (f *fill) run(ctx context.Context, known *response, prev cacheguard.Entry[*response], asked time.Time) (*run, error) {
+	if !f.c.enter() {
+		return nil, cacheguard.ErrClosed
+	}
+	f.begun = f.c.audience.curtain()
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	t := newRun(f.c.opts.MaxBody, f.leader, cancel, f.judge(known, prev, asked))
+	t.req = f.req
+	go func() {
+		defer f.c.runs.Done()
+		defer context.AfterFunc(f.c.ctx, func() { cancel(cacheguard.ErrClosed) })()
+		defer cancel(nil)
+		var failure error
+		defer func() { t.finish(failure) }() // also if the handler calls runtime.Goexit
+		f.handle(own, t, known, &failure)
+	}()
+	if f.leader != nil {
+		f.leader.run.Store(t)
+	}
+	for streaming := t.streaming; ; {
+		select {
+		case <-streaming:
+			streaming = nil
+			if t.isAlone() {
+				continue
+			}
+			if f.leader != nil {
+				f.leader.wake(errStreaming)
+			}
+			defer f.c.audience.invite(f.key, f.begun, t)()
+		case <-t.decided:
+			// From here on the run is its client's, and ends with it.
+			stop()
+			v, _ := t.outcome()
+			return nil, f.notShared(v)
+		case <-t.done:
+			stop()
+			return t, nil
+		case <-ctx.Done():
+			return nil, &abortedError{cause: context.Cause(ctx)}
+		}
+	}
+}
+
+// handle runs the handler on the recording. failure is set if it did not end
+// well.
+func (f *fill) handle(ctx context.Context, t *run, known *response, failure *error) {
+	r := f.req.WithContext(f.route(ctx))
+	if known != nil {
+		r.Header = r.Header.Clone()
+		setConditions(r.Header, known)
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			*failure = f.c.handlerPanicked(recover())
+		} else if cause := context.Cause(ctx); cause != nil {
+			*failure = cause
+		}
+	}()
+	f.next.ServeHTTP(t.writerFor(f.shape), r)
+	returned = true
+}
+
+// handlerPanicked makes the failure of a handler that did not return. recovered
+// is nil if it called runtime.Goexit.
+func (c *Cache) handlerPanicked(recovered any) *handlerPanic {
+	p := &handlerPanic{value: recovered, stack: debug.Stack(), goexit: recovered == nil}
+	if hook := c.opts.Hooks.Panic; hook != nil && recovered != http.ErrAbortHandler {
+		hook(cacheguard.PanicInfo{Where: "handler", Value: recovered, Stack: p.stack})
+	}
+	return p
+}
+
+// judge returns the judgement on the answers of this fill. What was set on the
+// writer in front of the cache counts if the handler says nothing itself.
+func (f *fill) judge(known *response, prev cacheguard.Entry[*response], asked time.Time) func(int, http.Header) verdict {
+	return func(status int, h http.Header) verdict {
+		if status == http.StatusNotModified && known != nil {
+			return verdict{class: classStore}
+		}
+		if outer := f.outer["Cache-Control"]; outer != nil && h["Cache-Control"] == nil {
+			h = maps.Clone(h)
+			h["Cache-Control"] = outer
+		}
+		now := time.Now()
+		v := f.c.opts.judge(question{
+			credentialed: f.adm.credentialed,
+			origin:       f.req.Header.Get("Origin"),
+			now:          now,
+			delay:        now.Sub(asked),
+			policy:       f.policy,
+		}, status, h)
+		if v.class == classPass && f.adm.credentialed {
+			v.class = classUnshared // it says nothing about requests without
+		}
+		if v.class == classStore && !storable(h) {
+			v = refuse(status, "field")
+		}
+		// With something stale to serve, a failure is not streamed to the one
+		// who asked, whatever it says about its keeping.
+		v.held = status >= 500 && f.servesStale(prev)
+		return v
+	}
+}
+
+// incomplete turns the failure of a run into what the loader answers, or nil.
+func incomplete(ctx context.Context, failure error) error {
+	var missing errIncomplete
+	switch {
+	case errors.As(failure, &missing):
+		return &unsharedError{reason: "incomplete"}
+	case failure != nil:
+		return &abortedError{cause: failure}
+	case ctx.Err() != nil:
+		return &abortedError{cause: context.Cause(ctx)}
+	}
+	return nil
+}
+
+// known returns what is kept of the answer that the request selects, if the
+// handler can be asked whether it still holds.
+func (f *fill) known(prev cacheguard.Entry[*response]) *response {
+	if prev.State == 0 || !prev.Value.validator() || !f.c.keys.selects(f.req, prev.Value.selecting) {
+		return nil
+	}
+	return prev.Value
+}
+
+// keep makes what is kept of a run's answer.
+func (f *fill) keep(prev cacheguard.Entry[*response], v verdict, t *run) *response {
+	p := f.response(prev, v, t.sent)
+	p.status = t.status
+	p.body = slices.Clip(t.buf)
+	p.trailer = t.trailer
+	if v.class != classStore {
+		p.lifetime, p.grace = 0, 0
+	}
+	return p
+}
+
+// response makes a response of an answer's header: what is kept of it, and how
+// it may be reused.
+func (f *fill) response(prev cacheguard.Entry[*response], v verdict, sent http.Header) *response {
+	names, _ := varyNames(sent["Vary"])
+	p := &response{
+		header:    f.c.opts.kept(sent, v.omit),
+		selecting: f.c.keys.selectors(f.req, names),
+		branch:    newBranch(),
+		epoch:     newBranch(),
+		base:      v.base,
+		lifetime:  v.lifetime,
+		swr:       v.swr,
+		sie:       v.sie,
+		grace:     v.grace,
+		rules:     v.rules,
+		madeBy:    f.c,
+		curtain:   f.begun,
+	}
+	if prev.State != 0 {
+		// The other variants stay where they are, unless this entry was made
+		// stale by hand: then they are stale too.
+		p.branch = prev.Value.branch
+		if !expiredByHand(prev) {
+			p.epoch = prev.Value.epoch
+		}
+	}
+	if f.above != nil {
+		p.parent, p.parentEpoch = f.above.branch, f.above.epoch
+	}
+	return p
+}
+
+// freshen makes a response of what is kept and a 304 that says it still holds
+// (RFC 9111 3.2, 4.3.4).
+func (f *fill) freshen(known *response, prev cacheguard.Entry[*response], t *run, asked time.Time) (*response, error) {
+	merged := cloneHeader(known.header)
+	for name, values := range f.c.opts.kept(t.sent, nil) {
+		if !fixedBy304[name] {
+			merged[name] = values
+		}
+	}
+	v := f.judge(nil, prev, asked)(known.status, merged)
+	p := f.response(prev, v, merged)
+	p.status, p.body, p.trailer = known.status, known.body, known.trailer
+	switch v.class {
+	case classStore:
+		return p, nil
+	case classHandOver:
+		p.lifetime, p.grace = 0, 0
+		return p, nil
+	}
+	return p, f.notShared(v)
+}
+
+// fixedBy304 are fields that describe the stored bytes: a 304 does not change
+// them.
+var fixedBy304 = map[string]bool{
+	"Content-Encoding": true, "Content-Length": true, "Content-Range": true, "Transfer-Encoding": true,
+}
+
+// expiredByHand tells an entry that Expire has made stale from one whose
+// lifetime is over.
+func expiredByHand(e cacheguard.Entry[*response]) bool {
+	return e.State == cacheguard.Stale && e.Age < e.TTL
+}
+
+// standingOf says where an entry stands in its life.
+func standingOf(e cacheguard.Entry[*response]) standing {
+	s := standing{fresh: e.Left > 0, since: e.Age}
+	if !s.fresh {
+		s.staleness = max(e.Age-e.TTL, 0)
+	}
+	return s
+}
+
+// kept returns the part of an answer's header that may be given to others.
+func (o *Options) kept(sent http.Header, omit []string) http.Header {
+	h := make(http.Header, len(sent))
+	for name, values := range sent {
+		name = canonical(name)
+		h[name] = append(h[name], values...)
+	}
+	deleteConnectionFields(h)
+	for _, list := range [][]string{leaderOnly, o.Strip, omit} {
+		for _, name := range list {
+			delete(h, name)
+		}
+	}
+	if o.SetCookie != SetCookieKeep {
+		delete(h, "Set-Cookie")
+		delete(h, "Set-Cookie2")
+	}
+	if o.StripTargets {
+		for _, name := range o.Targets {
+			delete(h, name)
+		}
+	}
+	return h
+}
+
+// storable tells whether every field of h can be sent again as it is.
+func storable(h http.Header) bool {
+	for name, values := range h {
+		if !isToken(name) || !all(values, isFieldValue) {
+			return false
+		}
+	}
+	return true
+}
+
+func all(values []string, is func(string) bool) bool {
+	return !slices.ContainsFunc(values, func(v string) bool { return !is(v) })
+}

@@ -1,0 +1,66 @@
+package middleware
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+)
+
+// marks keep a random generation for each name: of a URL, or of a tag. What is
+// kept in the cache remembers the generations that it was made under; once one
+// is forgotten, by an invalidation or because the store lost it, the next has
+// another value, and what was made under the old one is no longer found. So
+// one deletion reaches any number of entries, in every process, and those that
+// are being made.
+type marks struct {
+	guard *cacheguard.Guard[string]
+}
+
+// newMarks returns the marks of a cache, or nil if it needs none.
+func newMarks(s store.Store, o *Options, needed bool) (*marks, error) {
+	if !needed {
+		return nil, nil
+	}
+	near := o.Near
+	if near.MaxBytes > 0 {
+		near = cacheguard.Near{MaxEntries: maxNearMarks, TTL: near.TTL}
+	}
+	guard, err := cacheguard.New(s, cacheguard.Options[string]{
+		Namespace: o.Namespace + "-marks",
+		// No longer than this can what was made under a mark be of use. Losing
+		// a mark earlier costs a miss.
+		Lifetime:     cacheguard.Lifetime{TTL: markLife},
+		EarlyRefresh: -1,
+		Jitter:       -1,
+		LoadLimit:    5 * time.Second,
+		Near:         near,
+		Hooks:        cacheguard.Hooks{Fault: o.Hooks.Fault, Panic: o.Hooks.Panic},
+	})
+	return &marks{guard: guard}, err
+}
+
+const (
+	markLife     = 30 * 24 * time.Hour
+	maxNearMarks = 10_000
+)
+
+// current returns the present generation of a name.
+func (m *marks) current(ctx context.Context, name string) (string, error) {
+	return m.guard.Get(ctx, name, func(context.Context, string) (string, error) { return rand.Text(), nil })
+}
+
+func (m *marks) forget(ctx context.Context, names ...string) error {
+	return m.guard.Invalidate(ctx, names...)
+}
+
+func (m *marks) close() error {
+	if m == nil {
+		return nil
+	}
+	return m.guard.Close()
+}
+
+func urlMark(key string) string { return "u" + key }

@@ -1,0 +1,107 @@
+package middleware
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// past serves a request that goes past the cache, and carries out what its
+// success means to what is stored.
+func (c *Cache) past(w http.ResponseWriter, r *http.Request, next http.Handler, reason string) {
+	fwd := fwdBypass
+	if reason == "method" {
+		fwd, reason = fwdMethod, ""
+	}
+	o := &observer{ResponseWriter: w}
+	unsafe := fwd == fwdMethod && !safeMethod(r.Method)
+	o.look = func(status int, h http.Header) {
+		if unsafe && status >= 200 && status < 400 {
+			c.invalidateAfter(r, h)
+		}
+		c.addStatus(h, cacheStatus{fwd: fwd, detail: reason})
+	}
+	next.ServeHTTP(o.writer(), r)
+	if !o.seen {
+		o.see(http.StatusOK) // the server sends it when the handler has returned
+	}
+}
+
+// safeMethod: methods that ask for nothing to be changed (RFC 9110 9.2.1). Any
+// other may have changed what is stored, a method that nobody knows as well.
+func safeMethod(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// invalidateAfter invalidates what a successful unsafe request may have changed
+// (RFC 9111 4.4), before its answer goes out: whoever has seen the answer does
+// not see the old page.
+func (c *Cache) invalidateAfter(r *http.Request, h http.Header) {
+	key, err := c.keys.primary(r)
+	if err != nil {
+		return
+	}
+	keys := []string{key}
+	for _, name := range []string{"Location", "Content-Location"} {
+		if key, ok := c.sameOrigin(r, h.Get(name)); ok {
+			keys = append(keys, key)
+		}
+	}
+	// The client may leave; what it changed has changed. A store that is out of
+	// reach is told later, by the guard.
+	_ = c.invalidate(context.WithoutCancel(r.Context()), keys...)
+}
+
+// sameOrigin returns the key of a URL in an answer, if it is of the request's
+// own origin: an answer has no say about others.
+func (c *Cache) sameOrigin(r *http.Request, ref string) (string, bool) {
+	if ref == "" {
+		return "", false
+	}
+	base := &url.URL{Scheme: scheme(r), Host: r.Host, Path: r.URL.Path, RawPath: r.URL.RawPath}
+	u, err := base.Parse(ref)
+	if err != nil || u.Scheme != base.Scheme {
+		return "", false
+	}
+	own, _ := normalHost(base.Scheme, r.Host)
+	if host, ok := normalHost(u.Scheme, u.Host); !ok || host != own {
+		return "", false
+	}
+	key, err := c.urlKey(u)
+	return key, err == nil
+}
+
+// forward runs the handler for this request alone. If the key is marked as one
+// whose answers are not to be shared and this answer is, the mark is taken
+// away.
+func (j *job) forward(fwd, detail string) {
+	o := &observer{ResponseWriter: j.w}
+	asked := time.Now()
+	heal := false
+	o.look = func(status int, h http.Header) {
+		heal = detail == "pass" && j.shareable(status, h, asked)
+		j.c.addStatus(h, cacheStatus{fwd: fwd, fwdStatus: status, detail: detail})
+	}
+	j.client.begin()
+	j.next.ServeHTTP(o.writer(), j.r)
+	if !o.seen {
+		o.see(http.StatusOK)
+	}
+	if heal {
+		j.c.heal(context.WithoutCancel(j.r.Context()), j.key)
+	}
+}
+
+func (j *job) shareable(status int, h http.Header, asked time.Time) bool {
+	if j.r.Method != http.MethodGet || status != http.StatusOK || j.adm.credentialed {
+		return false
+	}
+	now := time.Now()
+	v := j.c.opts.judge(question{origin: j.r.Header.Get("Origin"), now: now, delay: now.Sub(asked), policy: j.policy}, status, h)
+	return v.class == classStore
+}

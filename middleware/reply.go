@@ -1,0 +1,256 @@
+package middleware
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard"
+)
+
+// reply answers with a stored response, or one that another's run has brought.
+func (j *job) reply(p *response, e cacheguard.Entry[*response]) {
+	st := cacheStatus{hit: true, ttl: p.lifetime - p.age(e.Age), hasTTL: true}
+	if e.State == cacheguard.Rebuilt || e.State == cacheguard.Followed {
+		st = cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true}
+	}
+	h := j.w.Header()
+	mergeHeader(h, p.header)
+	h["Age"] = []string{strconv.FormatInt(ageSeconds(p.age(e.Age)), 10)}
+	j.c.addStatus(h, st)
+	j.send(p.status, p.body, p.trailer)
+}
+
+// replyFailure answers with another's failure, which is not stored.
+func (j *job) replyFailure(p *response) {
+	if p == nil || !j.c.keys.selects(j.r, p.selecting) || (j.adm.credentialed && !p.rules.has(rulePublic)) {
+		j.forward(j.fwd(), "failed")
+		return
+	}
+	h := j.w.Header()
+	mergeHeader(h, p.header)
+	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true})
+	j.send(p.status, p.body, p.trailer)
+}
+
+// replyOwn answers the request whose run has brought a response that is kept:
+// with what the handler said to it, which may be more than what is kept, or,
+// if that was "not modified", with what is kept.
+func (j *job) replyOwn(t *run, e cacheguard.Entry[*response]) {
+	p := e.Value
+	h := j.w.Header()
+	if t.status == http.StatusNotModified {
+		mergeHeader(h, p.header)
+		h["Age"] = []string{strconv.FormatInt(ageSeconds(p.age(e.Age)), 10)}
+	} else {
+		mergeHeader(h, t.sent)
+		delete(h, "Trailer") // announced anew
+	}
+	if j.c.opts.StripTargets {
+		j.c.stripTargets(h)
+	}
+	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: t.status, stored: p.lifetime > 0 || p.grace > 0})
+	j.send(p.status, p.body, p.trailer)
+}
+
+func (c *Cache) stripTargets(h http.Header) {
+	for _, name := range c.opts.Targets {
+		delete(h, name)
+	}
+}
+
+// send sends an answer whose header is complete but for what the request's
+// conditions and range make of it.
+func (j *job) send(status int, body []byte, trailer http.Header) {
+	j.client.begin()
+	h := j.w.Header()
+	if status == http.StatusOK {
+		switch {
+		case notModified(j.r, h, time.Now()):
+			sendNotModified(j.w)
+			return
+		case j.r.Method == http.MethodGet && j.r.Header["Range"] != nil && trailer == nil && rangeUsable(j.r.Header["Range"]):
+			j.sendRange(body)
+			return
+		}
+	}
+	announce(h, trailer)
+	if bodyAllowed(status) && trailer == nil {
+		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
+	j.w.WriteHeader(status)
+	if j.r.Method == http.MethodGet && bodyAllowed(status) {
+		_, _ = j.w.Write(body)
+	}
+	sendTrailer(h, trailer)
+}
+
+// sendNotModified sends a 304 with the fields that it must have (RFC 9110
+// 15.4.5), and without those that describe a body.
+func sendNotModified(w http.ResponseWriter) {
+	h := w.Header()
+	for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding", "Content-Language", "Content-Range"} {
+		delete(h, name)
+	}
+	w.WriteHeader(http.StatusNotModified)
+}
+
+// sendRange sends the part of the body that the request asks for, if its
+// If-Range allows, by the rules that http.ServeContent keeps.
+func (j *job) sendRange(body []byte) {
+	modified, _ := parseDate(j.w.Header().Get("Last-Modified"), time.Now())
+	r := j.r.Clone(j.r.Context())
+	for _, name := range []string{"If-None-Match", "If-Modified-Since"} {
+		delete(r.Header, name) // they have been answered
+	}
+	http.ServeContent(j.w, r, "", modified, bytes.NewReader(body))
+}
+
+// stream answers a request with its run while that goes on, and to its end.
+// What the handler did in the end, is done here: a panic is raised, a short
+// body stays short.
+func (j *job) stream(t *run, own bool) {
+	status, header, ok := t.head(j.r.Context())
+	if !ok {
+		if j.r.Context().Err() == nil {
+			<-t.done
+			_, failure := t.outcome()
+			raise(failure)
+		}
+		return
+	}
+	t.mu.Lock()
+	hijacked, v := t.hijacked, t.verdict
+	t.mu.Unlock()
+	if hijacked {
+		<-t.done
+		return
+	}
+	h := j.w.Header()
+	if !own {
+		header = j.c.opts.kept(header, v.omit)
+	}
+	j.client.begin()
+	mergeHeader(h, header)
+	if own && j.c.opts.StripTargets {
+		j.c.stripTargets(h)
+	}
+	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: status, collapsed: !own, detail: v.reason})
+	if status == http.StatusOK && notModified(j.r, h, time.Now()) {
+		sendNotModified(j.w)
+		return
+	}
+	j.w.WriteHeader(status)
+	if failure := j.copy(t); failure != nil && own {
+		raise(failure)
+	} else if failure != nil {
+		panic(http.ErrAbortHandler) // what others get must not look whole either
+	}
+}
+
+// copy sends the body of a run as it comes, until the handler has ended or the
+// client has left. It returns how the handler failed, if the answer must not
+// look whole.
+func (j *job) copy(t *run) error {
+	rc := http.NewResponseController(j.w)
+	var offset int64
+	flushed := false
+	for {
+		p, flush, ended, changed := t.next(offset)
+		if len(p) > 0 {
+			if _, err := j.w.Write(p); err != nil {
+				return nil
+			}
+			offset += int64(len(p))
+			t.read(j, offset)
+			flushed = false
+			if !flush {
+				continue
+			}
+		}
+		switch {
+		case flush && !flushed:
+			_ = rc.Flush()
+			flushed = true
+		case ended:
+			return j.conclude(t)
+		default:
+			select {
+			case <-changed:
+			case <-j.r.Context().Done():
+				return nil
+			}
+		}
+	}
+}
+
+// conclude ends an answer as its handler did. One that is shorter than its
+// Content-Length is cut off by the server.
+func (j *job) conclude(t *run) error {
+	_, failure := t.outcome()
+	if _, short := failure.(errIncomplete); failure != nil && !short {
+		return failure
+	}
+	h := j.w.Header()
+	for name, values := range t.trailer {
+		h[http.TrailerPrefix+name] = values
+	}
+	return nil
+}
+
+// announce declares the trailer fields that will come.
+func announce(h, trailer http.Header) {
+	for _, name := range sortedNames(trailer) {
+		h.Add("Trailer", name)
+	}
+}
+
+func sendTrailer(h, trailer http.Header) {
+	for name, values := range trailer {
+		h[name] = append([]string(nil), values...)
+	}
+}
+
+// mergeHeader puts an answer's fields into the live header. What middlewares in
+// front of the cache have put there stays, if the answer has no such field,
+// or if it is a list that both add to. Every slice is the receiver's own.
+func mergeHeader(dst, src http.Header) {
+	n := 0
+	for _, values := range src {
+		n += len(values)
+	}
+	backing := make([]string, 0, n)
+	for name, values := range src {
+		start := len(backing)
+		backing = append(backing, values...)
+		own := backing[start:len(backing):len(backing)]
+		if name == "Vary" || name == "Set-Cookie" {
+			own = append(dst[name], own...)
+		}
+		dst[name] = own
+	}
+}
+
+// readAlong answers a request with the run of another while that goes on. It
+// reports false if the answer turns out not to be for it: then it waits on.
+func (j *job) readAlong(t *run) bool {
+	status, header, ok := t.head(j.r.Context())
+	if !ok || status != http.StatusOK {
+		return j.r.Context().Err() != nil
+	}
+	t.mu.Lock()
+	v := t.verdict
+	t.mu.Unlock()
+	names, _ := varyNames(header["Vary"])
+	for _, s := range j.c.keys.selectors(t.req, names) {
+		if j.c.keys.selector(j.r, s.name) != s {
+			return false
+		}
+	}
+	if v.class != classStore || (j.adm.credentialed && !v.rules.has(rulePublic)) {
+		return false
+	}
+	j.stream(t, false)
+	return true
+}
