@@ -128,7 +128,7 @@ var only = []struct {
 		"the HTTP cache is for net/http; it only has to copy chi's pooled route context"},
 	{"github.com/alicebob/miniredis", []string{"loadtest"},
 		"a stand-in for Redis is for tests and demonstrations"},
-	{"testing", []string{"cacheguard/store/storetest", "internal/redistest"},
+	{"testing", []string{"cacheguard/store/storetest", "internal/redistest", "internal/pgtest"},
 		"what a service runs does not carry a test framework"},
 }
 
