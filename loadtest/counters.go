@@ -18,6 +18,10 @@ type counters struct {
 	// counters cannot tell: they add what scripts call to what clients send.
 	commands int64
 
+	// evals are those among them that carry a whole script. The store sends one
+	// with a read when what it knows of the server's clock is some seconds old.
+	evals int64
+
 	// unanswered are calls that Redis did not answer in time.
 	unanswered int64
 
@@ -77,6 +81,9 @@ func readCounters(page []byte) (c counters, err error) {
 	each(commandsMetric, func(command string, n float64) {
 		if !slices.Contains(upkeep, command) {
 			c.commands += int64(n)
+		}
+		if command == "eval" {
+			c.evals += int64(n)
 		}
 	})
 	each(faultsMetric, func(class string, n float64) {

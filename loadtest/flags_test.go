@@ -88,13 +88,14 @@ demo_origin_load_seconds_total 0.5
 # TYPE demo_redis_commands_sent_total counter
 demo_redis_commands_sent_total{command="get"} 2
 demo_redis_commands_sent_total{command="evalsha"} 5
+demo_redis_commands_sent_total{command="eval"} 2
 demo_redis_commands_sent_total{command="hello"} 30
 # TYPE demo_store_faults_total counter
 demo_store_faults_total{class="timeout"} 3
 demo_store_faults_total{class="data"} 40
 `
-	if c, err := readCounters([]byte(page)); err != nil || c != (counters{commands: 7, unanswered: 3, loads: 4, loading: 500 * time.Millisecond}) {
-		t.Errorf("readCounters = %+v, %v; want 7 commands, 3 unanswered, 4 loads in half a second", c, err)
+	if c, err := readCounters([]byte(page)); err != nil || c != (counters{commands: 9, evals: 2, unanswered: 3, loads: 4, loading: 500 * time.Millisecond}) {
+		t.Errorf("readCounters = %+v, %v; want 9 commands, 2 of them evals, 3 unanswered, 4 loads in half a second", c, err)
 	}
 	for _, page := range []string{"", "# nothing\n", "{"} {
 		if _, err := readCounters([]byte(page)); err == nil {
