@@ -511,6 +511,28 @@ func TestOutageIsProbedByOneTask(t *testing.T) {
 	})
 }
 
+// Callers who leave a store that hangs do not vouch for it.
+func TestCallersWhoLeaveDoNotKeepTheBreakerClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tapped := newTap(memstore.New(memstore.Options{}))
+		var opened atomic.Bool
+		g := newGuard(t, tapped, options{Hooks: cacheguard.Hooks{Breaker: func(open bool) { opened.Store(open) }}})
+		tapped.on(func(op, _ string) error {
+			if op == "invalidate" {
+				return lost(op, store.ClassCanceled)
+			}
+			return lost(op, store.ClassTimeout)
+		}, nil)
+		for i := range 3 {
+			_, _ = g.Do(t.Context(), string(rune('a'+i)), asked{})
+			_ = g.Invalidate(t.Context(), "other")
+		}
+		if !opened.Load() {
+			t.Error("the breaker is closed after three time-outs in a row")
+		}
+	})
+}
+
 // running counts the goroutines that were started by a function of the guard.
 func running(by string) int {
 	buf := make([]byte, 16<<20)

@@ -38,7 +38,8 @@ type breaker struct {
 	store.Store
 	state  atomic.Int32
 	cb     *gobreaker.CircuitBreaker[struct{}]
-	opened func() // starts a task that calls probe until it returns true
+	opened func()      // starts a task that calls probe until it returns true
+	probed atomic.Bool // that task was started since the breaker was closed
 	tells  *reporter
 
 	// news is a change that the hooks have not been told of: the library tells
@@ -67,6 +68,7 @@ func newBreaker(s store.Store, opened func(), tells *reporter) *breaker {
 				b.news.Store(hasOpened)
 			case to == gobreaker.StateClosed:
 				b.state.Store(healthy)
+				b.probed.Store(false)
 				b.news.Store(hasClosed)
 			}
 		},
@@ -106,6 +108,9 @@ func (b *breaker) tell() {
 }
 
 func (b *breaker) judge(err error) {
+	if err != nil && store.ClassOf(err) == store.ClassCanceled {
+		return // the caller left: that says nothing about the store
+	}
 	bad := err != nil && blames(err)
 	if b.state.Load() == healthy && !bad {
 		return
@@ -132,7 +137,8 @@ func (b *breaker) count(bad bool) gobreaker.State {
 	})
 	after := b.cb.State()
 	b.tell()
-	if after == gobreaker.StateOpen && b.state.Load() == open {
+	// Of the calls that fail together, the first to be here starts the task.
+	if after == gobreaker.StateOpen && b.state.Load() == open && !b.probed.Swap(true) {
 		b.opened()
 	}
 	return after

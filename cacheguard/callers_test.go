@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -559,7 +558,6 @@ func TestCycleOverTwoProcessesEndsAtLoadLimit(t *testing.T) {
 // C075, P11: closing in the middle of everything.
 func TestCloseEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		before := runtime.NumGoroutine()
 		mem := memstore.New(memstore.Options{})
 		closing, err := cacheguard.New(mem, steady(options{Lifetime: cacheguard.Lifetime{TTL: time.Second, Grace: time.Minute}}))
 		if err != nil {
@@ -630,10 +628,6 @@ func TestCloseEndsEverything(t *testing.T) {
 		if err := other.Close(); err != nil {
 			t.Error(err)
 		}
-		synctest.Wait()
-		if n := runtime.NumGoroutine(); n != before {
-			t.Errorf("%d goroutines, %d before", n, before)
-		}
 	})
 }
 
@@ -689,10 +683,9 @@ func TestCloseDuringAClaimDoesNotLoad(t *testing.T) {
 	})
 }
 
-// C076: callers leave at random points.
+// C076: callers leave at random points. (A bubble fails if a goroutine is left.)
 func TestCallersWhoLeaveAtRandomPointsLeaveNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		before := runtime.NumGoroutine()
 		gs := fleet(t, 2, memstore.New(memstore.Options{}), options{Lifetime: cacheguard.Lifetime{TTL: 10 * time.Millisecond, Grace: 10 * time.Millisecond}})
 		o := &origin{takes: 5 * time.Millisecond}
 		var wg sync.WaitGroup
@@ -711,10 +704,6 @@ func TestCallersWhoLeaveAtRandomPointsLeaveNothingBehind(t *testing.T) {
 			if err := g.Close(); err != nil {
 				t.Error(err)
 			}
-		}
-		synctest.Wait()
-		if n := runtime.NumGoroutine(); n != before {
-			t.Errorf("%d goroutines, %d before", n, before)
 		}
 	})
 }

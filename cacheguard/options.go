@@ -131,8 +131,8 @@ func (o Options[V]) withDefaults() (Options[V], error) {
 	if o.Lifetime == (Lifetime{}) {
 		o.Lifetime = Lifetime{TTL: time.Minute, Grace: time.Minute}
 	}
-	if o.Lifetime.TTL+o.Lifetime.Grace > maxLife {
-		bad("Options.Lifetime lasts %v in all; use at most %v", o.Lifetime.TTL+o.Lifetime.Grace, maxLife)
+	if o.Lifetime.Grace > maxLife-o.Lifetime.TTL { // their sum may overflow
+		bad("Options.Lifetime{%v, %v} lasts too long; use at most %v in all", o.Lifetime.TTL, o.Lifetime.Grace, maxLife)
 	}
 	if o.NegativeTTL < 0 || o.NegativeTTL > maxLife {
 		bad("Options.NegativeTTL is %v; use 0 (do not cache absence) to %v", o.NegativeTTL, maxLife)
