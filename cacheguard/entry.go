@@ -42,6 +42,7 @@ type Entry[V any] struct {
 	Age  time.Duration // since the question was sent to the origin
 	Left time.Duration // how much longer it is fresh; zero: stale, or not stored
 	TTL  time.Duration // the fresh life that it was stored with
+	Keep time.Duration // how much longer the store keeps it, if that is where it is from
 
 	// Token of the entry, or of the load that brought it. Zero if there is
 	// none: loaded without a lease.

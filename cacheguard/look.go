@@ -108,6 +108,7 @@ func (g *Guard[V]) judge(l *look[V], key string, e store.Entry) {
 	}
 	l.entry.Age = max(e.Age, 0)
 	l.entry.Left = max(e.Fresh, 0)
+	l.entry.Keep = max(e.Left, 0)
 	l.entry.Token = e.Token
 	l.entry.TTL = e.TTL
 	l.cost = e.Cost

@@ -109,6 +109,7 @@ func (c *copied[V]) at(now time.Duration) Entry[V] {
 	e := c.entry
 	e.Age = now - c.asked
 	e.Left = max(c.fresh-now, 0)
+	e.Keep = max(c.gone-now, 0)
 	e.Coalesced = false
 	return e
 }

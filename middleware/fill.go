@@ -358,8 +358,12 @@ func expiredByHand(e cacheguard.Entry[*response]) bool {
 
 // standingOf says where an entry stands in its life.
 func standingOf(e cacheguard.Entry[*response]) standing {
-	s := standing{fresh: e.Left > 0, since: e.Age}
-	if !s.fresh {
+	s := standing{fresh: e.Left > 0 && e.State != cacheguard.Stale, since: e.Age}
+	switch {
+	case s.fresh:
+	case e.Keep > 0: // what is gone of its grace
+		s.staleness = max(e.Value.grace-e.Keep, 0)
+	default:
 		s.staleness = max(e.Age-e.TTL, 0)
 	}
 	return s

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,8 +44,8 @@ type job struct {
 	patience *time.Timer
 	late     atomic.Bool // what it waits for streams, and it came too late for it
 
-	mu     sync.Mutex // protects cancel
-	cancel context.CancelCauseFunc
+	wait    waitState // of the first Do
+	waiting atomic.Pointer[waitState]
 }
 
 // sight is what became of the answer that was last offered.
@@ -97,15 +96,15 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 	if j.r.Method == http.MethodGet && !j.adm.cc.onlyIfCached {
 		a.Prepare = j.prepare
 	}
-	ctx, cancel := context.WithCancelCause(j.r.Context())
-	j.mu.Lock()
-	j.cancel = cancel
-	j.mu.Unlock()
-	e, err := j.c.guard.Do(ctx, j.key, a)
-	j.mu.Lock()
-	j.cancel = nil
-	j.mu.Unlock()
-	cancel(nil)
+	wait := &j.wait
+	if j.depth > 0 || j.number > 0 {
+		wait = new(waitState)
+	}
+	wait.parent = j.r.Context()
+	j.waiting.Store(wait)
+	e, err := j.c.guard.Do(wait, j.key, a)
+	j.waiting.Store(nil)
+	wait.end(context.Canceled)
 	if j.fill != nil {
 		j.patience.Stop()
 		j.c.audience.leave(j.key, j)
@@ -116,10 +115,8 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 // wake ends the wait of a request, for a cause of ours. The run that it waits
 // for goes on.
 func (j *job) wake(cause error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.cancel != nil {
-		j.cancel(cause)
+	if wait := j.waiting.Load(); wait != nil {
+		wait.end(cause)
 	}
 }
 
@@ -134,6 +131,12 @@ func (j *job) accept(e cacheguard.Entry[*response]) cacheguard.Use {
 	p := e.Value
 	if !j.c.keys.selects(j.r, p.selecting) {
 		j.seen = sightOther
+		if expiredByHand(e) {
+			// Nobody may ever ask for that variant again. Whoever comes brings
+			// the entry that the others are measured by up to date.
+			j.unlead()
+			return cacheguard.TakeAndRefresh
+		}
 		return cacheguard.Take
 	}
 	s := j.standing(e)
@@ -143,6 +146,9 @@ func (j *job) accept(e cacheguard.Entry[*response]) cacheguard.Use {
 		return cacheguard.Take
 	case useRefresh:
 		j.take()
+		if j.aboveExpired {
+			return cacheguard.Take // the entry above is being refreshed by this very variant
+		}
 		return cacheguard.TakeAndRefresh
 	}
 	j.seen = sightReload
@@ -153,6 +159,10 @@ func (j *job) accept(e cacheguard.Entry[*response]) cacheguard.Use {
 // take: whatever is loaded from now on is nobody's answer but the next ones'.
 func (j *job) take() {
 	j.seen = sightTaken
+	j.unlead()
+}
+
+func (j *job) unlead() {
 	if j.fill != nil {
 		j.fill.leader = nil
 	}
@@ -162,7 +172,7 @@ func (j *job) standing(e cacheguard.Entry[*response]) standing {
 	s := standingOf(e)
 	s.forMe = j.askedSince(e)
 	if j.above != nil && (j.aboveExpired || e.Value.parentEpoch != j.above.epoch) {
-		s.fresh = false
+		s.fresh = false // made stale by hand, with the entry above
 	}
 	return s
 }
@@ -199,7 +209,7 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 		outer: http.Header{"Cache-Control": j.w.Header()["Cache-Control"]},
 		shape: j.w,
 	}
-	if j.seen != sightTaken {
+	if j.seen != sightTaken && j.seen != sightOther {
 		j.fill.leader = j
 	}
 	j.late.Store(false)
@@ -221,6 +231,27 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 
 // answer turns what Do has said into an answer. It reports whether to go on.
 func (j *job) answer(e cacheguard.Entry[*response], err error) (again bool) {
+	own := j.run.Load()
+	switch {
+	case err != nil:
+		return j.answerWithout(e, err, own)
+	case j.seen == sightOther:
+		return j.descend(e)
+	case j.seen == sightTaken:
+		j.learn(e.Value.rules.has(rulePublic))
+		j.reply(e.Value, e)
+	case own != nil:
+		j.learn(true)
+		j.replyOwn(own, e)
+	default:
+		j.reply(e.Value, e) // another's, that it did not have to be asked about
+	}
+	return false
+}
+
+// answerWithout is answer for when there is nothing to share: err says why. e
+// is what is kept and was not good enough.
+func (j *job) answerWithout(e cacheguard.Entry[*response], err error, own *run) (again bool) {
 	var (
 		pass     *cacheguard.PassError
 		aborted  *abortedError
@@ -228,18 +259,7 @@ func (j *job) answer(e cacheguard.Entry[*response], err error) (again bool) {
 		failed   *failedError
 		cooling  *cacheguard.CooldownError
 	)
-	own := j.run.Load()
 	switch {
-	case err == nil && j.seen == sightOther:
-		return j.descend(e)
-	case err == nil && j.seen == sightTaken:
-		j.learn(e.Value.rules.has(rulePublic))
-		j.reply(e.Value, e)
-	case err == nil && own != nil:
-		j.learn(true)
-		j.replyOwn(own, e)
-	case err == nil:
-		j.reply(e.Value, e) // another's, that it did not have to be asked about
 	case own != nil && !errors.As(err, &failed) && !errors.As(err, &aborted) && !isCut(err):
 		j.learn(!errors.As(err, &unshared) && !errors.As(err, &pass))
 		j.stream(own, true)

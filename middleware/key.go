@@ -43,12 +43,13 @@ func (k *keyer) build(scheme, host, path, query string) (string, error) {
 	if size > k.limit {
 		return "", fmt.Errorf("%w: longer than %d bytes", errNoKey, k.limit)
 	}
-	b := make([]byte, 0, size)
-	b = appendPart(b, 's', scheme)
-	b = appendPart(b, 'h', host)
-	b = appendPart(b, 'p', path)
-	b = appendPart(b, 'q', k.query.normalise(query))
-	return string(b), nil
+	var b strings.Builder
+	b.Grow(size + 16)
+	writePart(&b, 's', scheme)
+	writePart(&b, 'h', host)
+	writePart(&b, 'p', path)
+	writePart(&b, 'q', k.query.normalise(query))
+	return b.String(), nil
 }
 
 // hasExtras tells whether more than the URL is part of a key.
@@ -127,6 +128,14 @@ func appendPart(b []byte, kind byte, part string) []byte {
 	return append(b, part...)
 }
 
+func writePart(b *strings.Builder, kind byte, part string) {
+	var number [20]byte
+	b.WriteByte(kind)
+	b.Write(strconv.AppendInt(number[:0], int64(len(part)), 10))
+	b.WriteByte(':')
+	b.WriteString(part)
+}
+
 func scheme(r *http.Request) string {
 	if r.TLS != nil {
 		return "https"
@@ -144,11 +153,10 @@ func target(r *http.Request) (path, query string) {
 	if uri[0] != '/' {
 		uri = dropAuthority(uri)
 	}
-	path, query, found := strings.Cut(uri, "?")
-	if found {
-		query = "?" + query // "/a" and "/a?" are two URLs
+	if i := strings.IndexByte(uri, '?'); i >= 0 {
+		return uri[:i], uri[i:] // with its "?": "/a" and "/a?" are two URLs
 	}
-	return path, query
+	return uri, ""
 }
 
 // dropAuthority takes scheme and authority off an absolute-form target; the

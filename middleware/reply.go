@@ -16,10 +16,10 @@ func (j *job) reply(p *response, e cacheguard.Entry[*response]) {
 		st = cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true}
 	}
 	h := j.w.Header()
-	mergeHeader(h, p.header)
-	h["Age"] = []string{strconv.FormatInt(ageSeconds(p.age(e.Age)), 10)}
-	j.c.addStatus(h, st)
-	j.send(p.status, p.body, p.trailer)
+	room := mergeHeader(h, p.header, 3)
+	room = setField(h, "Age", strconv.FormatInt(ageSeconds(p.age(e.Age)), 10), room)
+	room = j.c.addStatusTo(h, st, room)
+	j.send(p.status, p.body, p.trailer, room)
 }
 
 // replyFailure answers with another's failure, which is not stored.
@@ -29,9 +29,9 @@ func (j *job) replyFailure(p *response) {
 		return
 	}
 	h := j.w.Header()
-	mergeHeader(h, p.header)
+	mergeHeader(h, p.header, 0)
 	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true})
-	j.send(p.status, p.body, p.trailer)
+	j.send(p.status, p.body, p.trailer, nil)
 }
 
 // replyOwn answers the request whose run has brought a response that is kept:
@@ -41,17 +41,17 @@ func (j *job) replyOwn(t *run, e cacheguard.Entry[*response]) {
 	p := e.Value
 	h := j.w.Header()
 	if t.status == http.StatusNotModified {
-		mergeHeader(h, p.header)
+		mergeHeader(h, p.header, 0)
 		h["Age"] = []string{strconv.FormatInt(ageSeconds(p.age(e.Age)), 10)}
 	} else {
-		mergeHeader(h, t.sent)
+		mergeHeader(h, t.sent, 0)
 		delete(h, "Trailer") // announced anew
 	}
 	if j.c.opts.StripTargets {
 		j.c.stripTargets(h)
 	}
-	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: t.status, stored: p.lifetime > 0 || p.grace > 0})
-	j.send(p.status, p.body, p.trailer)
+	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: t.status, stored: !p.handOver()})
+	j.send(p.status, p.body, p.trailer, nil)
 }
 
 func (c *Cache) stripTargets(h http.Header) {
@@ -62,7 +62,7 @@ func (c *Cache) stripTargets(h http.Header) {
 
 // send sends an answer whose header is complete but for what the request's
 // conditions and range make of it.
-func (j *job) send(status int, body []byte, trailer http.Header) {
+func (j *job) send(status int, body []byte, trailer http.Header, room []string) {
 	j.client.begin()
 	h := j.w.Header()
 	if status == http.StatusOK {
@@ -77,7 +77,7 @@ func (j *job) send(status int, body []byte, trailer http.Header) {
 	}
 	announce(h, trailer)
 	if bodyAllowed(status) && trailer == nil {
-		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+		setField(h, "Content-Length", strconv.Itoa(len(body)), room)
 	}
 	j.w.WriteHeader(status)
 	if j.r.Method == http.MethodGet && bodyAllowed(status) {
@@ -132,7 +132,7 @@ func (j *job) stream(t *run, own bool) {
 		header = j.c.opts.kept(header, v.omit)
 	}
 	j.client.begin()
-	mergeHeader(h, header)
+	mergeHeader(h, header, 0)
 	if own && j.c.opts.StripTargets {
 		j.c.stripTargets(h)
 	}
@@ -214,9 +214,10 @@ func sendTrailer(h, trailer http.Header) {
 
 // mergeHeader puts an answer's fields into the live header. What middlewares in
 // front of the cache have put there stays, if the answer has no such field,
-// or if it is a list that both add to. Every slice is the receiver's own.
-func mergeHeader(dst, src http.Header) {
-	n := 0
+// or if it is a list that both add to. Every slice is the receiver's own. It
+// returns room for extra more values.
+func mergeHeader(dst, src http.Header, extra int) (room []string) {
+	n := extra
 	for _, values := range src {
 		n += len(values)
 	}
@@ -230,6 +231,19 @@ func mergeHeader(dst, src http.Header) {
 		}
 		dst[name] = own
 	}
+	return backing[len(backing):]
+}
+
+// setField sets a field to one value, which it keeps in room if there is some,
+// and returns what is left of that.
+func setField(h http.Header, name, value string, room []string) []string {
+	if cap(room) == 0 {
+		h[name] = []string{value}
+		return nil
+	}
+	room = append(room, value)
+	h[name] = room[:1:1]
+	return room[1:]
 }
 
 // readAlong answers a request with the run of another while that goes on. It

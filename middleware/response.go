@@ -7,7 +7,7 @@ import (
 
 // response is what is kept of a handler's answer. It is shared by everybody
 // who is answered from it: nothing in it is changed once it is made, and
-// nothing of it is lent to a live response (see writeHeader).
+// nothing of it is lent to a live response (see mergeHeader).
 type response struct {
 	status  int
 	header  http.Header // as the handler sent it, less what must not be kept
@@ -88,21 +88,6 @@ func (p *response) lastModified() string {
 
 // validator reports whether the response can be asked about.
 func (p *response) validator() bool { return p.etag() != "" || p.lastModified() != "" }
-
-// copyHeader copies the response's fields into a live header. Every slice is
-// the receiver's own: what is done to one answer's header shows in no other.
-func (p *response) copyHeader(dst http.Header) {
-	n := 0
-	for _, values := range p.header {
-		n += len(values)
-	}
-	backing := make([]string, 0, n)
-	for name, values := range p.header {
-		start := len(backing)
-		backing = append(backing, values...)
-		dst[name] = backing[start:len(backing):len(backing)]
-	}
-}
 
 // bodyAllowed reports whether an answer of this status may have a body
 // (RFC 9110 6.4.1).

@@ -30,12 +30,16 @@ const (
 	fwdStale    = "stale"
 )
 
-// add appends the member to what caches nearer to the origin have said.
-func (c *Cache) addStatus(h http.Header, s cacheStatus) {
+// addStatus appends the member to what caches nearer to the origin have said.
+func (c *Cache) addStatus(h http.Header, s cacheStatus) { c.addStatusTo(h, s, nil) }
+
+// addStatusTo is addStatus with room for the value; see setField.
+func (c *Cache) addStatusTo(h http.Header, s cacheStatus, room []string) []string {
 	if c.opts.HideStatus {
-		return
+		return room
 	}
-	b := make([]byte, 0, 96)
+	var text [128]byte
+	b := text[:0]
 	b = append(b, c.opts.StatusName...)
 	if s.hit {
 		b = append(b, "; hit"...)
@@ -58,7 +62,11 @@ func (c *Cache) addStatus(h http.Header, s cacheStatus) {
 	if s.detail != "" {
 		b = append(append(b, "; detail="...), s.detail...)
 	}
-	h["Cache-Status"] = append(h["Cache-Status"], string(b))
+	if before := h["Cache-Status"]; before != nil {
+		h["Cache-Status"] = append(before, string(b))
+		return room
+	}
+	return setField(h, "Cache-Status", string(b), room)
 }
 
 // floorSeconds rounds towards the past: what has expired half a second ago has
