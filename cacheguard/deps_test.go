@@ -84,6 +84,7 @@ var layers = []layer{
 
 	{"deploy", nil, "it holds what other programs load, and the tests of that"},
 	{"internal/redistest", []string{"internal/child"}, "tests of every layer start servers with it"},
+	{"internal/pgtest", []string{"internal/child"}, "tests of every layer start servers with it"},
 	{"internal/child", nil, "it starts processes, whatever they are"},
 	{"internal/...", []string{"cacheguard/store", "internal/..."}, "what is shared by the lease and the guard is below both"},
 }
@@ -128,6 +129,8 @@ var only = []struct {
 		"the HTTP cache is for net/http; it only has to copy chi's pooled route context"},
 	{"github.com/alicebob/miniredis", []string{"loadtest"},
 		"a stand-in for Redis is for tests and demonstrations"},
+	{"github.com/jackc/pgx", []string{"cmd/demo-api", "internal/pgtest"},
+		"which database a token is compared in is the user's affair"},
 	{"testing", []string{"cacheguard/store/storetest", "internal/redistest", "internal/pgtest"},
 		"what a service runs does not carry a test framework"},
 }

@@ -30,13 +30,17 @@ func newCache[V any](cfg config, namespace string, s store.Store, hooks cachegua
 		}
 		return u, nil
 	}
-	return cacheguard.New(s, cacheguard.Options[V]{
+	g, err := cacheguard.New(s, cacheguard.Options[V]{
 		Namespace:   namespace,
 		Lifetime:    cacheguard.Lifetime{TTL: cfg.ttl, Grace: cfg.grace},
 		NegativeTTL: cfg.ttl,
 		LoadLimit:   loadLimit,
 		Hooks:       hooks,
 	})
+	if err != nil {
+		return nil, err // not a *Guard that is nil: that is a cache that is not nil
+	}
+	return g, nil
 }
 
 // unguarded is cache-aside as it is often written: look, load if nothing is
