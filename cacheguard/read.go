@@ -15,28 +15,39 @@ var errAbandoned = errors.New("cacheguard: runtime.Goexit in a codec or hook end
 // hot key is read by one caller at a time, whatever their number.
 type reading[V any] struct {
 	ctx  context.Context // of the caller who began it; for spans
-	done chan struct{}   // closed when l is there
+	done chan struct{}   // closed when l is there; nil if nobody waits for it
 	l    look[V]
 
 	next *reading[V] // for those who come while this one is under way; guarded by the shard's mu
 	gone bool        // the caller who began it has left; guarded by the shard's mu
 }
 
-// look reads the store for a caller. If the read was begun for this caller it
-// is returned as well, and the caller must give it to sought in the end. The
-// error is ctx's, or ErrClosed.
+// look reads the store for a caller. If the read was made for this caller it is
+// returned as well, and the caller must give it to sought in the end. The error
+// is ctx's, or ErrClosed.
 //
 // A key that a flight of this process has found missing is not read: the caller
 // can only join that. What it gets from there has rules of its own (see
 // outcome.upTo) that do not depend on a look. Nor does a miss, whoever is told:
 // the claim looks again.
 func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string) (l look[V], mine *reading[V], err error) {
-	r, mine, missing := g.joinRead(ctx, sh, key)
-	switch {
-	case missing:
-		return l, nil, nil
-	case r == nil:
+	r, role := g.joinRead(ctx, sh, key)
+	switch role {
+	case readRefused:
 		return l, nil, ErrClosed
+	case readNeedless:
+		return l, nil, nil
+	case readFirst:
+		mine = r
+		if ctx.Done() == nil {
+			// This caller cannot leave, so it can as well do the reading.
+			g.readHere(sh, key, r)
+			return r.l, mine, nil
+		}
+		r.done = make(chan struct{})
+		go g.readAll(sh, key, r)
+	case readNext:
+		mine = r
 	}
 	select {
 	case <-r.done:
@@ -46,48 +57,79 @@ func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string) (l look[V
 	}
 }
 
+// readRole is what a caller is to the reading that it joins.
+type readRole uint8
+
+const (
+	readRefused  readRole = iota // the guard is closed
+	readNeedless                 // the key is known to be missing
+	readFirst                    // it has to be started, by this caller
+	readNext                     // it is started when the one under way is answered; this caller was its first
+	readShared                   // as readNext, of another caller
+)
+
 // joinRead begins a read of key, or joins the next one if one is under way.
-func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string) (r, mine *reading[V], missing bool) {
+func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string) (*reading[V], readRole) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.missing(key) {
-		return nil, nil, true
+		return nil, readNeedless
 	}
-	if running := sh.reads[key]; running != nil {
-		if running.next == nil {
-			running.next = &reading[V]{ctx: ctx, done: make(chan struct{})}
-			return running.next, running.next, false
+	switch running := sh.reads[key]; {
+	case running == nil:
+		if !g.tasks.enter() {
+			return nil, readRefused
 		}
-		return running.next, nil, false
+		r := &reading[V]{ctx: ctx}
+		sh.reads[key] = r
+		return r, readFirst
+	case running.next == nil:
+		running.next = &reading[V]{ctx: ctx, done: make(chan struct{})}
+		return running.next, readNext
+	default:
+		return running.next, readShared
 	}
-	if !g.tasks.enter() {
-		return nil, nil, false
-	}
-	r = &reading[V]{ctx: ctx, done: make(chan struct{})}
-	sh.reads[key] = r
-	go g.read(sh, key, r)
-	return r, r, false
 }
 
-// read sends one read after the other for as long as there is somebody to share
-// the next.
-func (g *Guard[V]) read(sh *shard[V], key string, r *reading[V]) {
+// readHere makes one read on the caller's goroutine, and leaves those that have
+// to follow to another one.
+func (g *Guard[V]) readHere(sh *shard[V], key string, r *reading[V]) {
+	var next *reading[V]
+	defer func() {
+		if next == nil { // also if readOne does not return
+			g.tasks.leave()
+		}
+	}()
+	if next = g.readOne(sh, key, r); next != nil {
+		go g.readAll(sh, key, next)
+	}
+}
+
+// readAll makes one read after the other, for as long as there is somebody to
+// share the next.
+func (g *Guard[V]) readAll(sh *shard[V], key string, r *reading[V]) {
 	defer g.tasks.leave()
+	for r != nil {
+		r = g.readOne(sh, key, r)
+	}
+}
+
+// readOne makes a read, hands out what it has brought, and returns the next one
+// to be made.
+func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) *reading[V] {
 	returned := false
 	defer func() {
 		if !returned {
 			sh.abandonReads(key, r) // runtime.Goexit in a codec or hook
 		}
 	}()
-	for r != nil {
-		_, spanned := g.tells.begin(r.ctx, SpanInfo{Span: SpanLookup, Key: key})
-		r.l = g.lookNow(sh, key)
-		if spanned != nil {
-			spanned(SpanEnd{Err: r.l.err, State: r.l.entry.State, Token: r.l.entry.Token})
-		}
-		r = sh.answered(key, r)
+	_, spanned := g.tells.begin(r.ctx, SpanInfo{Span: SpanLookup, Key: key})
+	r.l = g.lookNow(sh, key)
+	if spanned != nil {
+		spanned(SpanEnd{Err: r.l.err, State: r.l.entry.State, Token: r.l.entry.Token})
 	}
 	returned = true
+	return sh.answered(key, r)
 }
 
 // answered hands out what a read has brought, and returns the next one to be
@@ -102,8 +144,10 @@ func (s *shard[V]) answered(key string, r *reading[V]) *reading[V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := r.next
+	if r.done != nil {
+		defer close(r.done)
+	}
 	if r.l.found == hit || r.l.found == pass {
-		close(r.done)
 		if next == nil {
 			delete(s.reads, key)
 		} else {
@@ -113,7 +157,6 @@ func (s *shard[V]) answered(key string, r *reading[V]) *reading[V] {
 	}
 	delete(s.reads, key)
 	s.seek(key, r)
-	close(r.done)
 	if next != nil {
 		next.l = r.l
 		next.l.upTo = 0 // it was sent before they came
@@ -147,7 +190,9 @@ func (s *shard[V]) abandonReads(key string, r *reading[V]) {
 	defer s.mu.Unlock()
 	delete(s.reads, key)
 	for ; r != nil; r = r.next {
-		r.l = look[V]{found: outage, err: errAbandoned, upTo: s.sofar()}
-		close(r.done)
+		r.l = look[V]{found: outage, err: errAbandoned}
+		if r.done != nil {
+			close(r.done)
+		}
 	}
 }
