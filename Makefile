@@ -8,8 +8,8 @@ help: ## say what there is
 test: ## run the tests; those that need a redis-server are skipped without one
 	go test ./...
 
-race: ## run the tests with the race detector, a real Redis and PostgreSQL, as CI does
-	CACHEGUARD_REQUIRE_REDIS=1 CACHEGUARD_REQUIRE_POSTGRES=1 go test -race ./...
+race: ## run the tests with the race detector; none may be skipped for want of a server
+	CACHEGUARD_REQUIRE_REDIS=1 CACHEGUARD_REQUIRE_POSTGRES=1 CACHEGUARD_REQUIRE_PROMTOOL=1 go test -race ./...
 
 lint: ## formatting and go vet
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }

@@ -64,10 +64,12 @@ func (r result) verdict() string {
 	switch {
 	case r.Pass == nil:
 		return "-"
-	case *r.Pass:
-		return "kept"
+	case !*r.Pass:
+		return "BROKEN"
+	case len(r.Promises) < len(r.verdicts):
+		return fmt.Sprintf("%d of %d kept", len(r.Promises), len(r.verdicts))
 	}
-	return "BROKEN"
+	return "kept"
 }
 
 func ms(v float64) string { return fmt.Sprintf("%.1f", v) }
