@@ -553,3 +553,57 @@ func TestUpdateTellsTheStoreThoughItsCallerHasLeft(t *testing.T) {
 		}
 	})
 }
+
+// A value that was set while a load of the key is under way is read from the
+// store by those who come; they do not wait for the load.
+func TestSetDuringALoadIsReadAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := fleet(t, 2, memstore.New(memstore.Options{}), options{})
+		o, loading := &origin{}, newGate()
+		first := ask(t.Context(), gs[0], "k", o.gated(loading))
+		loading.holds(t, 1)
+		for i, g := range gs {
+			if err := g.Set(t.Context(), "k", "set"); err != nil {
+				t.Fatal(err)
+			}
+			if r := ask(t.Context(), gs[1-i], "k", failing).got(t, "set"); r.took != 0 {
+				t.Errorf("waited %v", r.took)
+			}
+		}
+		loading.open()
+		first.got(t, "k@0")
+	})
+}
+
+// An Update that has written the origin tells the store, though the guard was
+// closed meanwhile.
+func TestUpdateTellsTheStoreThoughTheGuardIsClosed(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			gs := fleet(t, 2, memstore.New(memstore.Options{}), options{})
+			o, writing := &origin{}, newGate()
+			get(t, gs[1], o.load, "k@0")
+			updated := make(chan error, 1)
+			go func() {
+				_, err := gs[0].Update(t.Context(), "k", func(context.Context) (string, error) {
+					o.write()
+					writing.stop()
+					if fails {
+						return "", errOrigin
+					}
+					return "k@1", nil
+				})
+				updated <- err
+			}()
+			writing.holds(t, 1)
+			if err := gs[0].Close(); err != nil {
+				t.Error(err)
+			}
+			writing.open()
+			if err := <-updated; errors.Is(err, cacheguard.ErrClosed) || errors.Is(err, errOrigin) != fails {
+				t.Errorf("Update = %v", err)
+			}
+			get(t, gs[1], o.load, "k@1")
+		})
+	}
+}

@@ -19,6 +19,9 @@ import (
 // an Invalidate, and until that has landed this process loads the key instead
 // of believing what is stored.
 func (g *Guard[V]) Set(ctx context.Context, key string, v V) error {
+	if g.ctx.Err() != nil {
+		return ErrClosed
+	}
 	c, err := g.content(key, v)
 	if err != nil {
 		return err
@@ -52,20 +55,20 @@ func (g *Guard[V]) Update(ctx context.Context, key string, write func(context.Co
 	written := false
 	defer func() {
 		if !written { // write panicked
-			_ = g.Invalidate(context.WithoutCancel(ctx), key)
+			_ = g.invalidate(context.WithoutCancel(ctx), key)
 		}
 	}()
 	v, err := write(ctx)
 	written = true
 	// The origin may have been written: the store must hear of it even if the
-	// caller has left.
+	// caller has left, or the guard was closed meanwhile.
 	ctx = context.WithoutCancel(ctx)
 	if err != nil || beginErr != nil {
-		return v, errors.Join(err, g.Invalidate(ctx, key))
+		return v, errors.Join(err, g.invalidate(ctx, key))
 	}
 	c, err := g.content(key, v)
 	if err != nil {
-		return v, errors.Join(err, g.Invalidate(ctx, key))
+		return v, errors.Join(err, g.invalidate(ctx, key))
 	}
 	return v, g.write(ctx, []string{key}, g.invalidateLater, func(ctx context.Context) []error {
 		err := g.store.Set(ctx, store.Write{Key: g.key(key), Content: c, Begun: &begun})
@@ -88,6 +91,13 @@ func (g *Guard[V]) Update(ctx context.Context, key string, write func(context.Co
 // A *store.Fault says that some of the keys may not have been invalidated; it
 // is tried again in the background (see Set).
 func (g *Guard[V]) Invalidate(ctx context.Context, keys ...string) error {
+	if g.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return g.invalidate(ctx, keys...)
+}
+
+func (g *Guard[V]) invalidate(ctx context.Context, keys ...string) error {
 	return g.write(ctx, keys, g.invalidateLater, func(ctx context.Context) []error {
 		return g.store.Invalidate(ctx, g.keys(keys))
 	})
@@ -97,6 +107,9 @@ func (g *Guard[V]) Invalidate(ctx context.Context, keys ...string) error {
 // rebuilt, so that nobody waits. Keys without grace are removed. What is being
 // loaded is not stored, as with Invalidate. Errors are those of Invalidate.
 func (g *Guard[V]) Expire(ctx context.Context, keys ...string) error {
+	if g.ctx.Err() != nil {
+		return ErrClosed
+	}
 	return g.write(ctx, keys, g.expireLater, func(ctx context.Context) []error {
 		return g.store.Expire(ctx, g.keys(keys))
 	})
@@ -107,10 +120,7 @@ func (g *Guard[V]) Expire(ctx context.Context, keys ...string) error {
 // read in between may still be the old value (S6). If the store could not be
 // told, later takes care of the key.
 func (g *Guard[V]) write(ctx context.Context, keys []string, later func(string), do func(context.Context) []error) error {
-	switch {
-	case g.ctx.Err() != nil:
-		return ErrClosed
-	case len(keys) == 0:
+	if len(keys) == 0 {
 		return nil
 	}
 	for _, key := range keys {
