@@ -59,7 +59,7 @@ func newFamilies(c *Collector) *families {
 		lookupsAvoided: counter("cacheguard_lookups_avoided_total", "Callers who shared another caller's read of the store."),
 		waitTime:       histogram("cacheguard_wait_seconds", "How long callers waited for rebuilds, their own or others'.", workBuckets),
 
-		flights:    counter("cacheguard_flights_total", "Rebuilds of this process, by how they ended.", "end"),
+		flights:    counter("cacheguard_flights_total", "Rebuilds of this process, by what began them, a caller or a refresh that nobody waits for, and by how they ended.", "begun_by", "end"),
 		follows:    counter("cacheguard_follows_total", "Rebuilds that waited for another process, by what came of it.", "outcome"),
 		followTime: histogram("cacheguard_follow_seconds", "How long rebuilds waited for another process.", workBuckets),
 

@@ -122,31 +122,31 @@ func TestLoadsAvoidedAreCountedInTheProcessAndAcrossTheFleet(t *testing.T) {
 		wg.Wait()
 		synctest.Wait()
 		expect(t, reg, map[string]float64{
-			`cacheguard_loads_total{cause="miss",guard="first",outcome="value"}`:     1,
-			`cacheguard_loads_total{cause="miss",guard="second",outcome="value"}`:    0,
-			`cacheguard_loads_avoided_total{by="process",guard="first"}`:             9,
-			`cacheguard_loads_avoided_total{by="fleet",guard="first"}`:               0,
-			`cacheguard_loads_avoided_total{by="process",guard="second"}`:            9,
-			`cacheguard_loads_avoided_total{by="fleet",guard="second"}`:              1,
-			`cacheguard_answers_total{guard="first",state="rebuilt",via="flight"}`:   10,
-			`cacheguard_answers_total{guard="second",state="followed",via="flight"}`: 10,
-			`cacheguard_flights_total{end="led",guard="first"}`:                      1,
-			`cacheguard_flights_total{end="followed",guard="second"}`:                1,
-			`cacheguard_follows_total{guard="second",outcome="value"}`:               1,
-			`cacheguard_follow_seconds{guard="second"}`:                              1,
-			`cacheguard_wait_seconds{guard="first"}`:                                 10,
-			`cacheguard_wait_seconds{guard="second"}`:                                10,
-			`cacheguard_claims_total{guard="first",outcome="granted"}`:               1,
-			`cacheguard_claims_total{guard="second",outcome="held"}`:                 1,
-			`cacheguard_fills_total{guard="first",outcome="landed"}`:                 1,
-			`cacheguard_load_seconds{guard="first"}`:                                 1,
-			`cacheguard_load_lease_ratio{guard="first"}`:                             1,
-			`cacheguard_lease_length_seconds{guard="first"}`:                         1,
-			`cacheguard_store_call_seconds{guard="first",op="claim"}`:                1,
-			`cacheguard_store_call_seconds{guard="first",op="fill"}`:                 1,
-			`cacheguard_listening{guard="first"}`:                                    1,
-			`cacheguard_duplicate_loads_total{guard="first"}`:                        0,
-			`cacheguard_setting_seconds{guard="first",setting="load_limit"}`:         30,
+			`cacheguard_loads_total{cause="miss",guard="first",outcome="value"}`:        1,
+			`cacheguard_loads_total{cause="miss",guard="second",outcome="value"}`:       0,
+			`cacheguard_loads_avoided_total{by="process",guard="first"}`:                9,
+			`cacheguard_loads_avoided_total{by="fleet",guard="first"}`:                  0,
+			`cacheguard_loads_avoided_total{by="process",guard="second"}`:               9,
+			`cacheguard_loads_avoided_total{by="fleet",guard="second"}`:                 1,
+			`cacheguard_answers_total{guard="first",state="rebuilt",via="flight"}`:      10,
+			`cacheguard_answers_total{guard="second",state="followed",via="flight"}`:    10,
+			`cacheguard_flights_total{begun_by="caller",end="led",guard="first"}`:       1,
+			`cacheguard_flights_total{begun_by="caller",end="followed",guard="second"}`: 1,
+			`cacheguard_follows_total{guard="second",outcome="value"}`:                  1,
+			`cacheguard_follow_seconds{guard="second"}`:                                 1,
+			`cacheguard_wait_seconds{guard="first"}`:                                    10,
+			`cacheguard_wait_seconds{guard="second"}`:                                   10,
+			`cacheguard_claims_total{guard="first",outcome="granted"}`:                  1,
+			`cacheguard_claims_total{guard="second",outcome="held"}`:                    1,
+			`cacheguard_fills_total{guard="first",outcome="landed"}`:                    1,
+			`cacheguard_load_seconds{guard="first"}`:                                    1,
+			`cacheguard_load_lease_ratio{guard="first"}`:                                1,
+			`cacheguard_lease_length_seconds{guard="first"}`:                            1,
+			`cacheguard_store_call_seconds{guard="first",op="claim"}`:                   1,
+			`cacheguard_store_call_seconds{guard="first",op="fill"}`:                    1,
+			`cacheguard_listening{guard="first"}`:                                       1,
+			`cacheguard_duplicate_loads_total{guard="first"}`:                           0,
+			`cacheguard_setting_seconds{guard="first",setting="load_limit"}`:            30,
 		})
 	})
 }
@@ -204,17 +204,17 @@ func TestOutageShowsInFaultsBreakerAndLoadsWithoutALease(t *testing.T) {
 		_, _ = g.Get(t.Context(), "k", load) // the breaker is open
 		_ = g.Invalidate(t.Context(), "k")
 		expect(t, reg, map[string]float64{
-			`cacheguard_answers_total{guard="g",state="fresh",via="near"}`: 1,
-			`cacheguard_answers_total{guard="g",state="stale",via="near"}`: 1,
-			`cacheguard_stale_answers_total{guard="g",reason="outage"}`:    1,
-			`cacheguard_flights_total{end="alone",guard="g"}`:              3,
-			`cacheguard_unleased_loads_total{guard="g"}`:                   3,
-			`cacheguard_store_faults_total{class="timeout",guard="g"}`:     3,
-			`cacheguard_store_faults_total{class="refused",guard="g"}`:     2,
-			`cacheguard_breaker_opened_total{guard="g"}`:                   1,
-			`cacheguard_breaker_open{guard="g"}`:                           1,
-			`cacheguard_pending_writes{guard="g"}`:                         1,
-			`cacheguard_near_entries{guard="g"}`:                           1,
+			`cacheguard_answers_total{guard="g",state="fresh",via="near"}`:      1,
+			`cacheguard_answers_total{guard="g",state="stale",via="near"}`:      1,
+			`cacheguard_stale_answers_total{guard="g",reason="outage"}`:         1,
+			`cacheguard_flights_total{begun_by="caller",end="alone",guard="g"}`: 3,
+			`cacheguard_unleased_loads_total{guard="g"}`:                        3,
+			`cacheguard_store_faults_total{class="timeout",guard="g"}`:          3,
+			`cacheguard_store_faults_total{class="refused",guard="g"}`:          2,
+			`cacheguard_breaker_opened_total{guard="g"}`:                        1,
+			`cacheguard_breaker_open{guard="g"}`:                                1,
+			`cacheguard_pending_writes{guard="g"}`:                              1,
+			`cacheguard_near_entries{guard="g"}`:                                1,
 		})
 		s.set(false)
 		time.Sleep(5 * time.Second)
@@ -305,11 +305,11 @@ func TestEveryOutcomeHasItsSeries(t *testing.T) {
 		`cacheguard_lookups_avoided_total{guard="g"}`: func(h cacheguard.Hooks) {
 			h.Answer(cacheguard.AnswerInfo{State: cacheguard.Fresh, Via: cacheguard.ViaStore, Coalesced: true})
 		},
-		`cacheguard_store_faults_total{class="other",guard="g"}`: func(h cacheguard.Hooks) { h.Fault(cacheguard.FaultInfo{Class: "a backend's own"}) },
-		`cacheguard_panics_total{guard="g",where="hook"}`:        func(h cacheguard.Hooks) { h.Panic(cacheguard.PanicInfo{Where: "Hooks.Load", Hook: true}) },
-		`cacheguard_panics_total{guard="g",where="other"}`:       func(h cacheguard.Hooks) { h.Panic(cacheguard.PanicInfo{Where: "Codec.Decode"}) },
-		`cacheguard_watchdog_late_seconds{guard="g"}`:            func(h cacheguard.Hooks) { h.Woken(time.Millisecond) },
-		`cacheguard_flights_total{end="cooling",guard="g"}`:      func(h cacheguard.Hooks) { h.Flight(cacheguard.FlightInfo{End: cacheguard.FlightCooling}) },
+		`cacheguard_store_faults_total{class="other",guard="g"}`:              func(h cacheguard.Hooks) { h.Fault(cacheguard.FaultInfo{Class: "a backend's own"}) },
+		`cacheguard_panics_total{guard="g",where="hook"}`:                     func(h cacheguard.Hooks) { h.Panic(cacheguard.PanicInfo{Where: "Hooks.Load", Hook: true}) },
+		`cacheguard_panics_total{guard="g",where="other"}`:                    func(h cacheguard.Hooks) { h.Panic(cacheguard.PanicInfo{Where: "Codec.Decode"}) },
+		`cacheguard_watchdog_late_seconds{guard="g"}`:                         func(h cacheguard.Hooks) { h.Woken(time.Millisecond) },
+		`cacheguard_flights_total{begun_by="caller",end="cooling",guard="g"}`: func(h cacheguard.Hooks) { h.Flight(cacheguard.FlightInfo{End: cacheguard.FlightCooling}) },
 	} {
 		c, reg := registered(t)
 		tell(c.Hooks("g"))

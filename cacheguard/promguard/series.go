@@ -26,7 +26,8 @@ type series struct {
 	lookups      prometheus.Counter
 	waitTime     prometheus.Observer
 
-	flights    [cacheguard.FlightFailed + 1]prometheus.Counter
+	flights    [cacheguard.FlightFailed + 1]prometheus.Counter // begun by a caller
+	refreshes  [cacheguard.FlightFailed + 1]prometheus.Counter // begun in the background
 	follows    map[string]prometheus.Counter
 	followTime prometheus.Observer
 
@@ -120,7 +121,8 @@ func newSeries(f *families, guard string) *series {
 		s.stale[r] = f.stale.WithLabelValues(guard, r.String())
 	}
 	for e := cacheguard.FlightLed; e <= cacheguard.FlightFailed; e++ {
-		s.flights[e] = f.flights.WithLabelValues(guard, e.String())
+		s.flights[e] = f.flights.WithLabelValues(guard, "caller", e.String())
+		s.refreshes[e] = f.flights.WithLabelValues(guard, "refresh", e.String())
 	}
 	for o := store.Granted; o <= store.Cooling; o++ {
 		s.claims[o] = f.claims.WithLabelValues(guard, o.String())
@@ -317,7 +319,11 @@ func (s *series) follow(f cacheguard.FollowInfo) {
 }
 
 func (s *series) flight(f cacheguard.FlightInfo) {
-	s.flights[f.End].Inc()
+	if f.Background {
+		s.refreshes[f.End].Inc()
+	} else {
+		s.flights[f.End].Inc()
+	}
 	if f.End == cacheguard.FlightFollowed || f.End == cacheguard.FlightYielded {
 		s.avoidedFleet.Inc()
 	}
