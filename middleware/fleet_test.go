@@ -31,12 +31,18 @@ type fleet struct {
 // newFleet starts n servers with a cache in front of handler.
 func newFleet(t *testing.T, n int, opts Options, handler http.HandlerFunc) *fleet {
 	t.Helper()
-	return newFleetOver(t, memstore.New(memstore.Options{}), n, opts, handler, nil)
+	return newFleetOver(t, inMemory(), n, opts, handler, nil)
 }
 
-// newFleetOver is newFleet over a given store; wrap, if not nil, puts
-// middlewares around the cached handler.
-func newFleetOver(t *testing.T, s store.Store, n int, opts Options, handler http.HandlerFunc, wrap func(c *Cache, next http.Handler) http.Handler) *fleet {
+// inMemory is one store for all servers.
+func inMemory() func() store.Store {
+	s := memstore.New(memstore.Options{})
+	return func() store.Store { return s }
+}
+
+// newFleetOver is newFleet over given stores, one for each server; wrap, if not
+// nil, puts middlewares around the cached handler.
+func newFleetOver(t *testing.T, stores func() store.Store, n int, opts Options, handler http.HandlerFunc, wrap func(c *Cache, next http.Handler) http.Handler) *fleet {
 	t.Helper()
 	f := &fleet{t: t, client: &http.Client{
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 1000, DisableCompression: true},
@@ -47,7 +53,7 @@ func newFleetOver(t *testing.T, s store.Store, n int, opts Options, handler http
 		handler(w, r)
 	})
 	for range n {
-		c, err := New(s, opts)
+		c, err := New(stores(), opts)
 		if err != nil {
 			t.Fatal(err)
 		}

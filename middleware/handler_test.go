@@ -337,7 +337,7 @@ func TestWorksAroundAndInsideChisMiddlewares(t *testing.T) {
 		"request id around": func(c *Cache, next http.Handler) http.Handler { return chimiddleware.RequestID(c.Handler(next)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleetOver(t, memstore.New(memstore.Options{}), 1, Options{}, func(w http.ResponseWriter, r *http.Request) {
+			f := newFleetOver(t, inMemory(), 1, Options{}, func(w http.ResponseWriter, r *http.Request) {
 				time.Sleep(50 * time.Millisecond)
 				w.Header().Set("Cache-Control", "max-age=60")
 				w.Header().Set("Content-Type", "text/plain")

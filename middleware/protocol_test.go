@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
 )
 
 // conditional answers with an ETag and a Last-Modified, and with 304 to who has
@@ -408,7 +406,7 @@ func TestInvalidateReachesEveryKeyOfAURL(t *testing.T) {
 		Identity:   func(r *http.Request) (string, bool) { u, _, ok := r.BasicAuth(); return u, ok },
 		KeyCookies: []string{"c"},
 	}
-	f := newFleetOver(t, memstore.New(memstore.Options{}), 2, opts, page("max-age=60"), nil)
+	f := newFleetOver(t, inMemory(), 2, opts, page("max-age=60"), nil)
 	askers := [][]string{{"X-Tenant", "a"}, {"X-Tenant", "b"}, {"Authorization", "Basic dTp4"}, {"Authorization", "Basic djp4"}, {"Cookie", "c=1"}}
 	seen := make(map[string]bool)
 	for _, pairs := range askers {
@@ -593,7 +591,7 @@ func TestFollowersGetTheirOwnHeaders(t *testing.T) {
 }
 
 func TestOneAnswersHeaderIsNotAnothers(t *testing.T) {
-	f := newFleetOver(t, memstore.New(memstore.Options{}), 1, Options{}, page("max-age=60", "X-A", "1"), func(c *Cache, next http.Handler) http.Handler {
+	f := newFleetOver(t, inMemory(), 1, Options{}, page("max-age=60", "X-A", "1"), func(c *Cache, next http.Handler) http.Handler {
 		h := c.Handler(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h.ServeHTTP(spoil{w}, r)
