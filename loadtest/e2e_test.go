@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -153,6 +154,19 @@ func testStorms(t *testing.T, kind string, modes ...string) {
 				if loads != want {
 					t.Errorf("%s, mode %s, round %d: %d loads, want %d", name, mode, n, loads, want)
 				}
+			}
+		}
+	}
+	for _, mode := range modes {
+		// Without a fence what the stopped process brings is stored in the end,
+		// for both processes in both rounds.
+		want := map[string]int64{"guard": 0, "local": 4, "none": 4}[mode]
+		if got := byName[stopped.name+" "+mode].StaleValues; got == nil || *got != want {
+			t.Errorf("pause, mode %s: %s stale values, want %d", mode, count(got), want)
+		}
+		for _, name := range []string{crash.name, stopped.name} {
+			if got := byName[name+" "+mode].RecoveryMS; len(got) != 2 || slices.Min(got) <= 0 {
+				t.Errorf("%s, mode %s: recovery %v, want a time for each round", name, mode, got)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("%q is not a flag; see -help", fs.Arg(0))
 	}
-	if o.scenarios, err = scenariosNamed(names); err != nil {
+	if o.scenarios, err = scenariosNamed(names, o.replicas); err != nil {
 		return o, err
 	}
 	if o.modes, err = modesNamed(modes); err != nil {
@@ -102,10 +102,12 @@ func modesNamed(list string) ([]string, error) {
 	return found, nil
 }
 
-// scenariosNamed returns the scenarios in list, each once.
-func scenariosNamed(list string) ([]scenario, error) {
+// scenariosNamed returns the scenarios in list, each once; of all, those that so
+// many replicas can play.
+func scenariosNamed(list string, replicas int) ([]scenario, error) {
+	tooFew := func(sc scenario) bool { return replicas < sc.minReplicas }
 	if list == "all" {
-		return scenarios, nil
+		return slices.DeleteFunc(slices.Clone(scenarios), tooFew), nil
 	}
 	var found []scenario
 	for name := range strings.SplitSeq(list, ",") {
@@ -114,6 +116,9 @@ func scenariosNamed(list string) ([]scenario, error) {
 		i := slices.IndexFunc(scenarios, named)
 		if i < 0 {
 			return nil, fmt.Errorf("-scenario %q is unknown; use all or some of %s", name, strings.Join(scenarioNames(), ","))
+		}
+		if tooFew(scenarios[i]) {
+			return nil, fmt.Errorf("-scenario %s needs processes that go on when one is gone; use -replicas %d or more", name, scenarios[i].minReplicas)
 		}
 		if !slices.ContainsFunc(found, named) {
 			found = append(found, scenarios[i])

@@ -11,6 +11,7 @@ import (
 func TestWrongFlagsAreErrorsThatSayWhatToWrite(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"-scenario storm", "use all or some of cold,expiry,invalidate"},
+		{"-scenario cold,pause -replicas 1", "use -replicas 2 or more"},
 		{"-scenario ", "use all or some of"},
 		{"-mode best", "use some of guard,local,none"},
 		{"-replicas 0", "use 1 to 64"},
@@ -50,6 +51,21 @@ func TestWithoutFlagsEverythingIsRun(t *testing.T) {
 	}
 	if len(o.scenarios) != len(scenarios) || len(o.modes) != 3 || o.callers() != 200 || o.rounds != 5 {
 		t.Errorf("options %+v", o)
+	}
+}
+
+func TestOneProcessRunsWhatOneCan(t *testing.T) {
+	o, err := parseFlags([]string{"-replicas", "1"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(o.scenarios); n == 0 || n == len(scenarios) {
+		t.Errorf("%d of %d scenarios", n, len(scenarios))
+	}
+	for _, sc := range o.scenarios {
+		if sc.minReplicas > 1 {
+			t.Errorf("%s takes %d processes", sc.name, sc.minReplicas)
+		}
 	}
 }
 

@@ -23,6 +23,9 @@ import (
 type fleet struct {
 	replicas []*replica
 	client   *http.Client // for what is not measured
+
+	binary string    // of demo-api
+	args   fleetArgs // of each process
 }
 
 // replica is one process.
@@ -59,7 +62,10 @@ const demoPackage = "github.com/cacheguard-go/cacheguard/cmd/demo-api"
 // startFleet starts n processes and returns when all are ready. On an error
 // none is left.
 func startFleet(ctx context.Context, n int, binary string, args fleetArgs) (_ *fleet, err error) {
-	f := &fleet{client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}}}
+	f := &fleet{
+		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}},
+		binary: binary, args: args,
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.stop())
@@ -147,6 +153,26 @@ func (f *fleet) awaitReady(ctx context.Context, r *replica) error {
 			return err
 		}
 	}
+}
+
+// replace starts a process in the place of one that is gone, and returns when it
+// is ready.
+func (f *fleet) replace(ctx context.Context, gone *replica) (*replica, error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	r, err := startReplica(ctx, f.binary, f.args)
+	if err != nil {
+		return nil, err
+	}
+	f.replicas[slices.Index(f.replicas, gone)] = r
+	return r, f.awaitReady(ctx, r)
+}
+
+// without is the fleet less one process, to ask the others.
+func (f *fleet) without(r *replica) *fleet {
+	less := *f
+	less.replicas = slices.DeleteFunc(slices.Clone(f.replicas), func(other *replica) bool { return other == r })
+	return &less
 }
 
 // fetch gets a path of a process, besides what is measured.

@@ -44,17 +44,23 @@ func invalidateRound(ctx context.Context, sh *show, n int) (round, error) {
 		return r, err
 	}
 
-	// Nobody writes any more: what each process answers now is what is kept.
-	if err := sh.origin.settle(ctx); err != nil {
-		return r, err
-	}
-	last := round{key: r.key}
-	for _, replica := range sh.fleet.replicas {
-		last.answers = append(last.answers, sh.firstCallerOf(replica).get(ctx, productPath(r.key)))
-	}
-	last.judge(known.Load(), known.Load())
+	last, err := sh.kept(ctx, r.key, known.Load())
 	r.add(last)
-	return r, ctx.Err()
+	return r, err
+}
+
+// kept asks each process for a product that nobody writes any more: what they
+// answer is what is kept. It must be of that version.
+func (sh *show) kept(ctx context.Context, key string, version int64) (round, error) {
+	last := round{key: key}
+	if err := sh.origin.settle(ctx); err != nil {
+		return last, err
+	}
+	for _, replica := range sh.fleet.replicas {
+		last.answers = append(last.answers, sh.firstCallerOf(replica).get(ctx, productPath(key)))
+	}
+	last.judge(version, version)
+	return last, ctx.Err()
 }
 
 // writeTwice writes through one process, and then through the next while the

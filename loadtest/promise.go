@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // promise is what mode guard must keep in a scenario. Those with a number have
@@ -50,6 +51,46 @@ func judgeRounds(t tally, good string, isGood func(round) bool) verdict {
 	}
 	v.Judged = yes > 0 || !v.Kept
 	return v
+}
+
+var oneTakesOver = promise{
+	name: "P4", text: "when the process that loads is gone, one of the others takes over, and only one",
+	judge: func(t tally) verdict {
+		return judgeRounds(t, "one takes over", func(r round) bool { return r.takeovers == 1 })
+	},
+}
+
+// A lease that is tuned lasts twice the load that it is for, but not less than
+// its floor.
+const (
+	leaseHeadroom = 2
+	leaseFloor    = 250 * time.Millisecond
+)
+
+var shortRecovery = promise{
+	name: "recovery", text: fmt.Sprintf("its end delays the others, besides the load that they wait for anyway, by no more than a lease that is tuned: %d times the load, at least %v", leaseHeadroom, leaseFloor),
+	judge: func(t tally) verdict {
+		var delays []float64
+		for _, r := range t.rounds {
+			if r.unanswered == 0 { // else it may be Redis that delayed them
+				delays = append(delays, hundredth(milliseconds(r.recovery-t.opts.load)))
+			}
+		}
+		return judgeOver(delays, milliseconds(max(leaseHeadroom*t.opts.load, leaseFloor)))
+	},
+}
+
+var noOldFill = promise{
+	name: "P3", text: "a process that was stopped past its lease stores nothing old when it goes on",
+	judge: func(t tally) verdict {
+		bad := 0
+		for _, r := range t.rounds {
+			if r.stale > 0 {
+				bad++
+			}
+		}
+		return kept(bad == 0, "in %d of %d storms the old value was stored in the end", bad, len(t.rounds))
+	},
 }
 
 var noOldValue = promise{

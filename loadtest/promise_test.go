@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestBinomialTailIsThatOfAFairCoin(t *testing.T) {
@@ -47,7 +48,7 @@ func TestALimitIsBrokenOnlyWhenChanceCannotExplainIt(t *testing.T) {
 func aTally() tally {
 	good := func(key string) round {
 		return round{
-			key: key, loads: 1, commands: []int64{3, 2}, found: []int64{0, 0},
+			key: key, loads: 1, commands: []int64{3, 2}, found: []int64{0, 0}, takeovers: 1,
 			answers: []answer{{status: 200, state: "rebuilt", product: productOf(key, 1)}, {status: 200, state: "followed", product: productOf(key, 1)}},
 		}
 	}
@@ -62,6 +63,9 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 		{oneLoad, func(r *round) { r.loads = 2 }},
 		{oneLoad, func(r *round) { r.loads = 0 }},
 		{noOldValue, func(r *round) { r.stale = 1 }},
+		{noOldFill, func(r *round) { r.stale = 1 }},
+		{oneTakesOver, func(r *round) { r.takeovers = 0 }},
+		{oneTakesOver, func(r *round) { r.takeovers = 2 }},
 		{nobodyWaits, func(r *round) { r.waited = 1 }},
 		{fewCommands, func(r *round) { r.commands[1] = 4 }},
 		{fewCommands, func(r *round) { r.commands = nil }},
@@ -77,6 +81,33 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 		c.spoil(&bad.rounds[1])
 		if v := c.promise.judge(bad); !v.Judged || v.Kept {
 			t.Errorf("%s: a bad round is judged %+v", c.promise.name, v)
+		}
+	}
+}
+
+func TestRecoveryIsAsShortAsATunedLease(t *testing.T) {
+	for _, c := range []struct {
+		load, recovery, after time.Duration // after: of the last two rounds
+		unanswered            int64         // of the last two rounds
+		judged, kept          bool
+	}{
+		{300 * time.Millisecond, 900 * time.Millisecond, 900 * time.Millisecond, 0, true, true},
+		{300 * time.Millisecond, 901 * time.Millisecond, 901 * time.Millisecond, 0, true, false},
+		{300 * time.Millisecond, 750 * time.Millisecond, 3300 * time.Millisecond, 0, true, true}, // two bad rounds of seven may be chance
+		{300 * time.Millisecond, 3300 * time.Millisecond, 750 * time.Millisecond, 0, false, false},
+		{50 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond, 0, true, true}, // the floor
+		{50 * time.Millisecond, 301 * time.Millisecond, 301 * time.Millisecond, 0, true, false},
+		{50 * time.Millisecond, 300 * time.Millisecond, time.Minute, 1, true, true},
+	} {
+		tl := tally{scenario: crash, mode: "guard", opts: options{load: c.load}}
+		for range 5 {
+			tl.rounds = append(tl.rounds, round{recovery: c.recovery})
+		}
+		for range 2 {
+			tl.rounds = append(tl.rounds, round{recovery: c.after, unanswered: c.unanswered})
+		}
+		if v := shortRecovery.judge(tl); v.Judged != c.judged || v.Kept != c.kept {
+			t.Errorf("%+v: %+v", c, v)
 		}
 	}
 }

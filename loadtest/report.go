@@ -96,6 +96,9 @@ func (t tally) result(complete bool) result {
 			}
 			res.CommandsSent = append(res.CommandsSent, sum)
 		}
+		if r.recovery > 0 {
+			res.RecoveryMS = append(res.RecoveryMS, hundredth(milliseconds(r.recovery)))
+		}
 		if r.staleFor {
 			if res.StaleValues == nil {
 				res.StaleValues = new(int64)

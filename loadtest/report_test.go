@@ -31,7 +31,7 @@ func golden(t *testing.T, file string, got []byte) {
 }
 
 // aReport has a storm that kept its promises, one that did not, one that
-// promises nothing, and one without a floor.
+// promises nothing, one without a floor, and one with times of recovery.
 func aReport() (options, report) {
 	opts := options{replicas: 2, clients: 1, load: 100 * time.Millisecond, rounds: 5}
 	storm := func(sc scenario, mode string, loads int64, stale int64) tally {
@@ -45,6 +45,10 @@ func aReport() (options, report) {
 			if sc.name == invalidate.name {
 				r.commands, r.floor, r.staleFor = nil, nil, true
 			}
+			if sc.name == crash.name {
+				r.commands, r.floor, r.takeovers = nil, nil, 1
+				r.recovery = time.Duration(300+n) * time.Millisecond
+			}
 			t.rounds = append(t.rounds, r)
 		}
 		return t
@@ -55,6 +59,7 @@ func aReport() (options, report) {
 			storm(cold, "guard", 1, 0).result(true),
 			storm(cold, "none", 2, 0).result(true),
 			storm(invalidate, "guard", 2, 1).result(true),
+			storm(crash, "guard", 2, 0).result(true),
 		},
 	}
 }

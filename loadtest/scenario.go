@@ -17,6 +17,9 @@ type scenario struct {
 	// lifetime of what the fleet caches, given the time that a load takes.
 	lifetime func(load time.Duration) (ttl, grace time.Duration)
 
+	// minReplicas is how many processes it takes; 0: one.
+	minReplicas int
+
 	// prepare, if set, runs once before the rounds.
 	prepare func(ctx context.Context, sh *show) error
 
@@ -28,7 +31,7 @@ type scenario struct {
 }
 
 // scenarios are all there are, in the order in which they run.
-var scenarios = []scenario{cold, expiry, invalidate}
+var scenarios = []scenario{cold, expiry, invalidate, crash, stopped}
 
 // show is one scenario in one mode: the fleet that is on the stage, and the
 // callers that are connected to it.
@@ -65,6 +68,8 @@ type round struct {
 	stale      int64           // answers older than what the scenario allows
 	staleFor   bool            // stale was looked for
 	waited     int64           // callers who waited for a load though they need not
+	takeovers  int64           // loads by others after the process that loaded was gone
+	recovery   time.Duration   // from its end until the callers of all others were answered; 0: none was gone
 }
 
 // judge counts what is wrong with the answers. An answer's version must lie

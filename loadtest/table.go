@@ -28,11 +28,12 @@ loads     questions to the origin in one storm: the fewest and the most of all r
 p50 p99   milliseconds that half, and all but the slowest 1%, of the callers waited at most
 floor     p99 of the same callers at a handler that only sleeps; over: how much later the storm's was, each after its own load (median of the rounds)
 commands  the most that one process sent to Redis in one storm
+recovery  milliseconds from the kill (crash) or stop (pause) of the process that loads until all callers of the others were answered: the shortest and the longest of all rounds
 `
 
 func printTable(out io.Writer, results []result) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, strings.Join([]string{"scenario", "mode", "loads", "p50", "p90", "p99", "max", "floor", "over", "commands", "errors", "wrong", "stale", "promises", ""}, "\t"))
+	fmt.Fprintln(w, strings.Join([]string{"scenario", "mode", "loads", "p50", "p90", "p99", "max", "floor", "over", "commands", "recovery", "errors", "wrong", "stale", "promises", ""}, "\t"))
 	for _, r := range results {
 		fmt.Fprintln(w, strings.Join(append(r.cells(), ""), "\t"))
 	}
@@ -57,7 +58,7 @@ func (r result) cells() []string {
 	} else {
 		cells = append(cells, "-")
 	}
-	return append(cells, count(r.Errors), count(r.WrongValues), count(r.StaleValues), r.verdict())
+	return append(cells, spanMS(r.RecoveryMS), count(r.Errors), count(r.WrongValues), count(r.StaleValues), r.verdict())
 }
 
 func (r result) verdict() string {
@@ -91,6 +92,14 @@ func span(values []int64) string {
 		return fmt.Sprint(low)
 	}
 	return fmt.Sprintf("%d-%d", low, high)
+}
+
+// spanMS is the shortest and the longest of some times, in milliseconds.
+func spanMS(values []float64) string {
+	if len(values) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f-%.0f", slices.Min(values), slices.Max(values))
 }
 
 func printPromises(out io.Writer, results []result) {
