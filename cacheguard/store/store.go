@@ -323,7 +323,8 @@ type Leases interface {
 	//
 	// An event MUST be sent by Set, Invalidate and Expire always, by a Fill and
 	// a Release if the lease's record was marked as waited for, after their
-	// effect can be seen by a Load.
+	// effect can be seen by a Load. A Fill whose record is gone, and the mark
+	// with it, MUST send Released: nobody else would wake those who waited.
 	Listen(space string, fn func(Event)) (stop func())
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -98,16 +100,15 @@ func (o *origin) end(process int, key string) {
 // value is what version v of a key looks like: no part of it fits another.
 func (o *origin) value(key string, v int64) string {
 	s := fmt.Sprintf("%s@%d", key, v)
-	for len(s) < o.size {
-		s += "." + s
-	}
-	return s
+	return s + strings.Repeat("."+s, max(0, o.size-1)/(len(s)+1))
 }
 
 // versionOf is the version that a value shows, or an error if it is none of the
 // key's.
-func (o *origin) versionOf(key, value string) (v int64, err error) {
-	if _, err := fmt.Sscanf(value, key+"@%d", &v); err != nil || value != o.value(key, v) {
+func (o *origin) versionOf(key, value string) (int64, error) {
+	digits, _, _ := strings.Cut(strings.TrimPrefix(value, key+"@"), ".")
+	v, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || value != o.value(key, v) {
 		return 0, fmt.Errorf("%s has a value that never was: %.60q", key, value)
 	}
 	return v, nil
@@ -161,11 +162,11 @@ func (o *origin) loadsSince(at time.Time) map[string]int {
 	return n
 }
 
-// forget starts the count of loads at once anew.
+// forget starts all counts anew.
 func (o *origin) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.most = o.active
+	o.most, o.loads = o.active, nil
 	for _, it := range o.keys {
 		it.most = 0
 	}

@@ -102,7 +102,7 @@ func freePort() (int, error) {
 	return 0, errors.New("redistest: no free port")
 }
 
-func (s *Server) start(ctx context.Context) error {
+func (s *Server) launch() error {
 	s.output = &tail{}
 	cmd := exec.Command(s.path, s.args...)
 	cmd.Stdout, cmd.Stderr = s.output, s.output
@@ -111,12 +111,19 @@ func (s *Server) start(ctx context.Context) error {
 		return fmt.Errorf("redistest: %w", err)
 	}
 	s.process = process
+	return nil
+}
 
+// start launches the server and waits until it answers.
+func (s *Server) start(ctx context.Context) error {
+	if err := s.launch(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
 		select {
-		case <-process.Done():
+		case <-s.process.Done():
 			return fmt.Errorf("redistest: redis-server ended at once: %s", s.output)
 		case <-ctx.Done():
 			s.Stop()
@@ -139,6 +146,14 @@ func (s *Server) Stop() {
 func (s *Server) Restart(ctx context.Context) error {
 	s.Stop()
 	return s.start(ctx)
+}
+
+// Relaunch ends the process and starts it again on the same address, with
+// further args, and does not wait until it answers.
+func (s *Server) Relaunch(args ...string) error {
+	s.Stop()
+	s.args = append(s.args, args...)
+	return s.launch()
 }
 
 // Pause stops the process without ending it (SIGSTOP): connections stay open

@@ -341,6 +341,14 @@ var mistakes = []mistake{
 	{name: "fill never wakes", caught: "events/a new grant keeps the mark of being waited for", wrong: func(s *Store) *wrong {
 		return &wrong{Store: s, fill: func(g store.Grant, c store.Content) error { s.noMark(g.Key); return s.Fill(bg, g, c) }}
 	}},
+	{name: "a fill whose record is gone is silent", caught: "events/a fill whose record is gone wakes those who waited", wrong: func(s *Store) *wrong {
+		return &wrong{Store: s, fill: func(g store.Grant, c store.Content) error {
+			if s.birth(g.Key) != g.Birth {
+				return store.ErrFenced
+			}
+			return s.Fill(bg, g, c)
+		}}
+	}},
 
 	{name: "claim grants while held", caught: "concurrency/of many claims one is granted", wrong: func(s *Store) *wrong {
 		return &wrong{Store: s, claim: func(c store.Claim) store.Verdict {

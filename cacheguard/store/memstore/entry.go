@@ -78,7 +78,11 @@ func (s *Store) Fill(ctx context.Context, g store.Grant, c store.Content) error 
 
 func (sh *shard) fill(now int64, g store.Grant, c store.Content, payload []byte) (events []store.Event, err error) {
 	r := sh.record(g.Key, now)
-	if r == nil || r.birth != g.Birth || r.fence > g.Token {
+	if r == nil || r.birth != g.Birth {
+		// The record was lost, and the mark of being waited for with it.
+		return []store.Event{{Kind: store.Released, ID: g.Key.ID}}, store.ErrFenced
+	}
+	if r.fence > g.Token {
 		return nil, store.ErrFenced
 	}
 	if r.fence == g.Token {

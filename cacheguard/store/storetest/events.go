@@ -22,6 +22,7 @@ var eventChecks = []Check{
 	{"events/the mark is used up", markIsUsedUp},
 	{"events/the same fill again wakes nobody", sameFillWakesNobody},
 	{"events/a refused fill wakes nobody", refusedFillWakesNobody},
+	{"events/a fill whose record is gone wakes those who waited", fillWithoutRecordWakes},
 	{"events/a release of no lease wakes nobody", releaseOfNoLease},
 	{"events/a begun set that was overtaken is an invalidation", overtakenIsInvalidated},
 	{"events/a set of no life is an invalidation", noLifeIsInvalidated},
@@ -281,6 +282,22 @@ func refusedFillWakesNobody(t *trial) {
 	t.fenced(g, t.value("old"))
 	t.release(next, nil)
 	ear.only(k, store.Invalidated, store.Released)
+}
+
+// The record is lost with the mark of being waited for. Who waits must hear that
+// nothing comes, also if another has made the record anew.
+func fillWithoutRecordWakes(t *trial) {
+	ear := t.listen(t.st, t.Space())
+	k := t.key("k")
+	g := t.grant(k, "A/1")
+	t.want(waiting(t.ask(k, "B/1")), store.Held)
+	t.LoseRecord(k)
+	t.fenced(g, t.value("old"))
+	ear.want(store.Released, k)
+	t.grant(k, "C/1")
+	t.fenced(g, t.value("old"))
+	ear.want(store.Released, k)
+	ear.only(k)
 }
 
 func releaseOfNoLease(t *trial) {

@@ -152,6 +152,9 @@ func (m *model) release(now, birth int, h store.Holder, failed bool, cooldown in
 
 func (m *model) fill(now int, g modelGrant, c modelEntry, handOver int) (ok bool) {
 	r := m.record
+	if r == nil || r.birth != g.birth {
+		m.tell(store.Released, 0, false)
+	}
 	if r == nil || r.birth != g.birth || r.fence > g.token {
 		r.maybeUsed(now, 0)
 		return false

@@ -10,7 +10,14 @@ local r, err = record(KEYS[2])
 if err then
   return err
 end
-if not r or r.birth ~= ARGV[1] or r.fence > token then
+if not r or r.birth ~= ARGV[1] then
+  -- The record was lost (eviction, flush), and the mark of being waited for
+  -- with it: whoever waits for this lease waits for nothing.
+  unstage()
+  publish(ARGV[8], RELEASED, 0, ARGV[9])
+  return { 2, t }
+end
+if r.fence > token then
   unstage()
   return { 2, t }
 end
