@@ -538,3 +538,29 @@ func running(by string) int {
 	buf := make([]byte, 16<<20)
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "created by github.com/cacheguard-go/cacheguard/cacheguard.(*Guard[...])."+by)
 }
+
+// GetMany loads what is passed for its own caller, also where it has followed
+// the load that left the mark.
+func TestGetManyLoadsForItselfWhatIsPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gs := fleet(t, 2, memstore.New(memstore.Options{}), options{})
+		first := ask(t.Context(), gs[0], "k", func(context.Context, string) (string, error) {
+			time.Sleep(time.Second)
+			return "mine", &cacheguard.PassError{For: time.Minute}
+		})
+		synctest.Wait()
+		for range 2 { // following, and under the mark
+			got, err := gs[1].GetMany(t.Context(), []string{"k", "other"}, func(_ context.Context, keys []string) (map[string]string, error) {
+				all := make(map[string]string)
+				for _, key := range keys {
+					all[key] = "many " + key
+				}
+				return all, nil
+			})
+			if err != nil || got["k"] != "many k" || got["other"] != "many other" {
+				t.Errorf("GetMany = %v, %v", got, err)
+			}
+		}
+		first.got(t, "mine")
+	})
+}
