@@ -36,25 +36,38 @@ const backgroundRest = time.Second
 // before the load began (S30).
 //
 // There is a bound on these loads over all keys. Waiting for one's turn takes
-// WaitLimit at most.
+// WaitLimit at most. A load that another load asks for runs on the place of
+// that one: were each to need its own, loads that hold all places could wait for
+// one more.
 func (f *flight[V]) loadAlone() outcome[V] {
 	f.alone = true
-	wait := f.sh.sofar()
-	ctx, cancel := context.WithTimeout(f.g.ctx, f.g.opts.WaitLimit)
-	defer cancel()
-	if err := f.g.outages.Acquire(ctx, 1); err != nil {
-		if f.g.ctx.Err() != nil {
-			return failed[V](ErrClosed)
+	if linkFrom(f.ctx) == nil {
+		wait := f.sh.sofar()
+		if err := f.g.takePlace(); err != nil {
+			return outcome[V]{answers: true, err: err, upTo: wait}
 		}
-		return outcome[V]{answers: true, err: fmt.Errorf("%w: OutageLoads (%d) loads are running without a lease", ErrWaitLimit, f.g.opts.OutageLoads), upTo: wait}
+		defer f.g.outages.Release(1)
 	}
-	defer f.g.outages.Release(1)
 	since, began := time.Now(), f.sh.sofar()
 	run := f.startLoad(since, 0)
 	defer run.end()
 	r := run.await()
 	f.g.loaded(f, LoadInfo{Took: r.took, Err: r.err})
 	return f.sh.unstored(f.g, f.key, r, began)
+}
+
+// takePlace waits for a place among the loads without a lease.
+func (g *Guard[V]) takePlace() error {
+	ctx, cancel := context.WithTimeout(g.ctx, g.opts.WaitLimit)
+	defer cancel()
+	err := g.outages.Acquire(ctx, 1)
+	switch {
+	case err == nil:
+		return nil
+	case g.ctx.Err() != nil:
+		return ErrClosed
+	}
+	return fmt.Errorf("%w: OutageLoads (%d) loads are running without a lease", ErrWaitLimit, g.opts.OutageLoads)
 }
 
 // unstored is the outcome of a load without a lease. A process whose load

@@ -47,7 +47,8 @@ func (e *CooldownError) Error() string {
 func (e *CooldownError) Is(target error) bool { return target == ErrCooldown }
 
 // PanicError is what callers get when a loader panicked or called
-// runtime.Goexit: the process goes on, the key is free at once.
+// runtime.Goexit. The process goes on and the lease ends at once; as after any
+// failed load, a cooldown follows.
 type PanicError struct {
 	Value any    // what was passed to panic; a text that says so for runtime.Goexit
 	Stack []byte // of the loader's goroutine

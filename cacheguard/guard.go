@@ -70,6 +70,13 @@ type Guard[V any] struct {
 // as a whole document passed as a key.
 const maxKey = 64 << 10
 
+func checkKey(key string) error {
+	if len(key) > maxKey {
+		return fmt.Errorf("cacheguard: key of %d bytes; use at most %d", len(key), maxKey)
+	}
+	return nil
+}
+
 // New returns a guard over s. It fails if an option is out of range, and says
 // what to write instead; it does not ask whether the store can be reached.
 //
@@ -285,7 +292,7 @@ func (g *Guard[V]) admit(ctx context.Context, key string, q *question[V]) error 
 	case !q.asks && q.load == nil:
 		return errors.New("cacheguard: the loader is nil; pass a function that asks the origin")
 	case len(key) > maxKey:
-		return fmt.Errorf("cacheguard: key of %d bytes; use at most %d", len(key), maxKey)
+		return checkKey(key)
 	case g.ctx.Err() != nil:
 		return ErrClosed
 	}

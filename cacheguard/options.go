@@ -76,7 +76,9 @@ type Options[V any] struct {
 	LoadLimit time.Duration
 
 	// WaitLimit bounds how long a flight follows another process's holder
-	// before its callers get ErrWaitLimit. 0: LoadLimit + Lease.Max.
+	// before its callers get ErrWaitLimit. A caller that joins a flight which
+	// follows already waits for the next one, too: twice as long at most.
+	// 0: LoadLimit + Lease.Max.
 	WaitLimit time.Duration
 
 	// Cooldown is how long a process leaves a key alone after its load failed,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -237,4 +238,50 @@ func TestFillThatTheStoreRefusesStillAnswersItsCallers(t *testing.T) {
 			t.Errorf("%d loads for 20 callers of one instant", n)
 		}
 	})
+}
+
+// A load that another load asks for does not need a place of its own: loads that
+// hold all of them could wait for one more.
+func TestNestedOutageLoadsDoNotWaitForTheirOwnPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTap(memstore.New(memstore.Options{}))
+		g := newGuard(t, s, options{OutageLoads: 2})
+		hang(s, 0)
+		var wg sync.WaitGroup
+		begin := time.Now()
+		for i := range 2 {
+			wg.Go(func() {
+				v, err := g.Get(t.Context(), fmt.Sprint("outer", i), func(ctx context.Context, key string) (string, error) {
+					time.Sleep(10 * time.Millisecond) // both hold a place
+					return g.Get(ctx, "inner of "+key, func(context.Context, string) (string, error) { return "v", nil })
+				})
+				if err != nil || v != "v" {
+					t.Errorf("Get = %q, %v", v, err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("took %v: the loads waited for each other's places", took)
+		}
+	})
+}
+
+func TestKeysThatAreTooLongAreRefusedBeforeAnythingIsWritten(t *testing.T) {
+	g := newGuard(t, memstore.New(memstore.Options{}), options{})
+	long := strings.Repeat("k", 64<<10+1)
+	_, update := g.Update(t.Context(), long, func(context.Context) (string, error) {
+		t.Error("the origin was written")
+		return "", nil
+	})
+	_, many := g.GetMany(t.Context(), []string{"k", long}, (&shop{}).load)
+	_, get := g.Get(t.Context(), long, (&origin{}).load)
+	for name, err := range map[string]error{
+		"Get": get, "GetMany": many, "Update": update,
+		"Set": g.Set(t.Context(), long, "v"), "Invalidate": g.Invalidate(t.Context(), "k", long), "Expire": g.Expire(t.Context(), long),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "use at most 65536") {
+			t.Errorf("%s of a key that is too long = %v", name, err)
+		}
+	}
 }

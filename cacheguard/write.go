@@ -45,6 +45,9 @@ func (g *Guard[V]) Update(ctx context.Context, key string, write func(context.Co
 	if g.ctx.Err() != nil {
 		return none, ErrClosed
 	}
+	if err := checkKey(key); err != nil {
+		return none, err // nothing has been written
+	}
 	begun, beginErr := g.store.Begin(ctx, g.key(key), g.opts.LoadLimit)
 	if beginErr != nil {
 		g.fault(key, beginErr)
@@ -122,6 +125,11 @@ func (g *Guard[V]) Expire(ctx context.Context, keys ...string) error {
 func (g *Guard[V]) write(ctx context.Context, keys []string, later func(string), do func(context.Context) []error) error {
 	if len(keys) == 0 {
 		return nil
+	}
+	for _, key := range keys {
+		if err := checkKey(key); err != nil {
+			return err
+		}
 	}
 	for _, key := range keys {
 		g.overtaken(key, store.Invalidated)
