@@ -158,7 +158,7 @@ func (m *many[V]) round(ctx context.Context) error {
 			continue
 		case hit:
 			if l.entry.State == Stale || m.g.drawsEarly(*l) {
-				b.background(key, l)
+				b.rebuild(key, l)
 			}
 			m.settle(key, ViaStore, l.entry, l.entry.absent())
 			continue
@@ -245,7 +245,11 @@ func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], p
 		defer done()
 		channels[i] = f.begin()
 	}
+	for _, f := range b.rebuilds {
+		f.begin()
+	}
 	b.begun(flights)
+	b.begun(b.rebuilds)
 	if len(flights) > 0 {
 		defer m.beginWait(ctx, len(flights))(&err)
 	}
@@ -360,6 +364,8 @@ type batch[V any] struct {
 	ctx  context.Context // of the caller: only its values are used
 	many ManyLoader[V]
 
+	rebuilds []*flight[V] // to be begun when all flights have been made, or the first would not wait for the others
+
 	claims gathering[store.Claim, store.Verdict]
 	loads  gathering[joint, V]
 	fills  gathering[store.Filling, struct{}]
@@ -403,15 +409,15 @@ func (b *batch[V]) flight(key string, l *look[V]) *flight[V] {
 	return f
 }
 
-// background begins a rebuild that nobody waits for.
-func (b *batch[V]) background(key string, l *look[V]) {
+// rebuild makes a flight that nobody waits for.
+func (b *batch[V]) rebuild(key string, l *look[V]) {
 	sh := b.g.shards.of(key)
 	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil {
 		return
 	}
 	f := b.flight(key, l)
 	f.inBackground(l.entry.State == Fresh)
-	f.begin()
+	b.rebuilds = append(b.rebuilds, f)
 }
 
 // begun is called when all flights were begun: those that found another flight

@@ -178,4 +178,3 @@ func TestGoexitInACodecLeavesNobodyWaiting(t *testing.T) {
 		}
 	})
 }
-
