@@ -94,7 +94,8 @@ func (j *job) serve() {
 func (j *job) ask() (cacheguard.Entry[*response], error) {
 	j.seen, j.fill = sightNone, nil
 	a := cacheguard.Ask[*response]{Accept: j.accept}
-	j.crowded = j.c.waiting.Load() >= int64(j.c.opts.MaxWaiting)
+	j.crowded = j.c.waiting.Add(1) > int64(j.c.opts.MaxWaiting)
+	defer j.c.waiting.Add(-1)
 	if j.r.Method == http.MethodGet && !j.adm.cc.onlyIfCached && !j.crowded {
 		a.Prepare = j.prepare
 	}
@@ -108,7 +109,6 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 	j.waiting.Store(nil)
 	wait.end(context.Canceled)
 	if j.fill != nil {
-		j.c.waiting.Add(-1)
 		j.patience.Stop()
 		j.c.audience.leave(j.key, j)
 	}
@@ -219,7 +219,6 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 	if j.seen != sightTaken && j.seen != sightOther {
 		j.fill.leader = j
 	}
-	j.c.waiting.Add(1)
 	j.late.Store(false)
 	j.patience = time.AfterFunc(j.c.opts.WaitLimit, func() {
 		switch {
