@@ -290,6 +290,9 @@ func (f *fill) keep(prev cacheguard.Entry[*response], v verdict, t *run) *respon
 	p.status = t.status
 	p.body = slices.Clip(t.buf)
 	p.trailer = t.trailer
+	if f.c.opts.AutoETag && p.status == http.StatusOK && !v.rules.has(ruleTransform) && p.header["Etag"] == nil {
+		p.header["Etag"] = []string{etagOf(p.body)}
+	}
 	if v.class != classStore {
 		p.lifetime, p.grace = 0, 0
 	}

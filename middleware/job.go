@@ -210,6 +210,9 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 	r := j.r.Clone(context.WithoutCancel(j.r.Context()))
 	r.Body, r.GetBody, r.ContentLength = http.NoBody, nil, 0
 	dropConditions(r.Header)
+	for _, name := range j.c.opts.HideHeaders {
+		delete(r.Header, name)
+	}
 	j.fill = &fill{
 		c: j.c, next: j.next, req: r, route: ownRoute(j.r.Context()),
 		policy: j.policy, adm: j.adm, key: j.key, above: j.above,

@@ -160,6 +160,10 @@ func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	}
 	j := &job{c: c, w: w, r: r, next: next, policy: policy, adm: a, url: key, key: key, arrived: time.Now()}
 	j.client.w = w
+	if c.opts.DryRun {
+		j.forward(fwdBypass, "dry-run")
+		return
+	}
 	defer j.leave()
 	j.serve()
 }

@@ -71,6 +71,21 @@ type Options struct {
 	// (request ids, rate limits, Server-Timing).
 	Strip []string
 
+	// AutoETag gives a strong ETag, over the stored bytes, to a 200 that has none
+	// and does not say no-transform. What compresses in front of the cache
+	// must weaken it.
+	AutoETag bool
+
+	// HideHeaders are request fields that the handler is not to see, so that
+	// its answers cannot depend on what is not part of the key, such as
+	// "X-Forwarded-Host". The same ones must not be in a Vary.
+	HideHeaders []string
+
+	// DryRun has every request answered by the handler, and tells in
+	// Cache-Status and to Observe what would have become of the answer. Nothing
+	// is stored and nobody waits.
+	DryRun bool
+
 	// Tenant, if set, is part of the key. If it fails, the request goes past
 	// the cache.
 	Tenant func(*http.Request) (string, error)
@@ -251,7 +266,7 @@ func (o Options) withDefaults() (Options, error) {
 	if !isToken(o.StatusName) || !(isAlpha(o.StatusName[0]) || o.StatusName[0] == '*') {
 		bad("Options.StatusName is %q; use a token that begins with a letter, such as \"cacheguard\"", o.StatusName)
 	}
-	for name, list := range map[string]*[]string{"Targets": &o.Targets, "Strip": &o.Strip, "KeyHeaders": &o.KeyHeaders, "TagHeaders": &o.TagHeaders} {
+	for name, list := range map[string]*[]string{"Targets": &o.Targets, "Strip": &o.Strip, "HideHeaders": &o.HideHeaders, "KeyHeaders": &o.KeyHeaders, "TagHeaders": &o.TagHeaders} {
 		canon, err := canonicalNames(*list)
 		if err != nil {
 			bad("Options.%s: %v", name, err)
