@@ -26,6 +26,7 @@ type fill struct {
 	adm    admission
 	key    string
 	above  *response // the entry above, for a variant
+	epoch  string    // of the tags, when the run began
 	begun  uint64    // number of its last run among the arrivals
 	outer  http.Header
 	leader *job                // who waits for the run; nil: in the background
@@ -79,12 +80,16 @@ const failureCooldown = time.Second
 // load runs the handler and says what is to be kept. It returns as soon as it
 // is known that nothing is, and lets the handler go on for its own client.
 func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*response, error) {
+	if len(f.c.opts.TagHeaders) > 0 {
+		// Without an epoch, what has tags is not kept: see tagged.
+		f.epoch, _ = f.c.marks.epoch(ctx)
+	}
 	asked := time.Now()
 	known := f.known(prev)
 	t, err := f.run(ctx, known, prev, asked)
 	if err == nil && known != nil && t.status == http.StatusNotModified {
 		if sameValidator(known, t.sent) {
-			return f.freshen(known, prev, t, asked)
+			return f.freshen(ctx, known, prev, t, asked)
 		}
 		// The handler vouches for something else than what is kept.
 		known = nil
@@ -108,7 +113,8 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		}
 		return nil, f.cooled(prev, e)
 	case shared:
-		return f.keep(prev, v, t), nil
+		p := f.keep(prev, v, t)
+		return p, f.tag(ctx, p, asked)
 	}
 	return nil, f.cooled(prev, f.notShared(v))
 }
@@ -284,6 +290,9 @@ func (f *fill) keep(prev cacheguard.Entry[*response], v verdict, t *run) *respon
 	p.status = t.status
 	p.body = slices.Clip(t.buf)
 	p.trailer = t.trailer
+	if f.c.opts.AutoETag && p.status == http.StatusOK && !v.rules.has(ruleTransform) && p.header["Etag"] == nil {
+		p.header["Etag"] = []string{etagOf(p.body)}
+	}
 	if v.class != classStore {
 		p.lifetime, p.grace = 0, 0
 	}
@@ -324,7 +333,7 @@ func (f *fill) response(prev cacheguard.Entry[*response], v verdict, sent http.H
 
 // freshen makes a response of what is kept and a 304 that says it still holds
 // (RFC 9111 3.2, 4.3.4).
-func (f *fill) freshen(known *response, prev cacheguard.Entry[*response], t *run, asked time.Time) (*response, error) {
+func (f *fill) freshen(ctx context.Context, known *response, prev cacheguard.Entry[*response], t *run, asked time.Time) (*response, error) {
 	merged := cloneHeader(known.header)
 	for name, values := range f.c.opts.kept(t.sent, nil) {
 		if !fixedBy304[name] {
@@ -336,7 +345,7 @@ func (f *fill) freshen(known *response, prev cacheguard.Entry[*response], t *run
 	p.status, p.body, p.trailer = known.status, known.body, known.trailer
 	switch v.class {
 	case classStore:
-		return p, nil
+		return p, f.tag(ctx, p, asked)
 	case classHandOver:
 		p.lifetime, p.grace = 0, 0
 		return p, nil

@@ -39,6 +39,7 @@ type job struct {
 	run     atomic.Pointer[run] // that r has begun, and is waiting for
 	along   atomic.Pointer[run] // that r may read along
 	retried bool
+	crowded bool   // too many wait already
 	number  uint64 // of its arrival among those who wait; zero: it has not waited
 
 	patience *time.Timer
@@ -93,7 +94,9 @@ func (j *job) serve() {
 func (j *job) ask() (cacheguard.Entry[*response], error) {
 	j.seen, j.fill = sightNone, nil
 	a := cacheguard.Ask[*response]{Accept: j.accept}
-	if j.r.Method == http.MethodGet && !j.adm.cc.onlyIfCached {
+	j.crowded = j.c.waiting.Add(1) > int64(j.c.opts.MaxWaiting)
+	defer j.c.waiting.Add(-1)
+	if j.r.Method == http.MethodGet && !j.adm.cc.onlyIfCached && !j.crowded {
 		a.Prepare = j.prepare
 	}
 	wait := &j.wait
@@ -140,7 +143,11 @@ func (j *job) accept(e cacheguard.Entry[*response]) cacheguard.Use {
 		return cacheguard.Take
 	}
 	s := j.standing(e)
-	switch j.c.opts.decide(&j.adm, p, s) {
+	use := useReload
+	if j.tagsStand(e, &s) {
+		use = j.c.opts.decide(&j.adm, p, s)
+	}
+	switch use {
 	case useTake:
 		j.take()
 		return cacheguard.Take
@@ -203,6 +210,9 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 	r := j.r.Clone(context.WithoutCancel(j.r.Context()))
 	r.Body, r.GetBody, r.ContentLength = http.NoBody, nil, 0
 	dropConditions(r.Header)
+	for _, name := range j.c.opts.HideHeaders {
+		delete(r.Header, name)
+	}
 	j.fill = &fill{
 		c: j.c, next: j.next, req: r, route: ownRoute(j.r.Context()),
 		policy: j.policy, adm: j.adm, key: j.key, above: j.above,
@@ -314,11 +324,14 @@ func (j *job) descend(e cacheguard.Entry[*response]) (again bool) {
 // notCached answers a request that does not run the handler for others: a HEAD,
 // or one that is only to be answered by what is stored.
 func (j *job) notCached() {
-	if j.adm.cc.onlyIfCached {
+	switch {
+	case j.adm.cc.onlyIfCached:
 		j.refuse(http.StatusGatewayTimeout, 0, "only-if-cached")
-		return
+	case j.crowded && j.r.Method == http.MethodGet:
+		j.refuse(http.StatusServiceUnavailable, time.Second, "crowded")
+	default:
+		j.forward(j.fwd(), "")
 	}
-	j.forward(j.fwd(), "")
 }
 
 // escape runs the handler for a request that has waited too long, unless too
@@ -334,8 +347,11 @@ func (j *job) escape() {
 }
 
 func (j *job) mayServeStale(e cacheguard.Entry[*response]) bool {
-	return e.State != 0 && j.c.keys.selects(j.r, e.Value.selecting) &&
-		j.c.opts.decideOnError(&j.adm, e.Value, j.standing(e))
+	if e.State == 0 || !j.c.keys.selects(j.r, e.Value.selecting) {
+		return false
+	}
+	s := j.standing(e)
+	return j.tagsStand(e, &s) && j.c.opts.decideOnError(&j.adm, e.Value, s)
 }
 
 // refuse answers in the handler's place.

@@ -40,6 +40,14 @@ type verdict struct {
 	held     bool     // not to be streamed before its end, whatever its class
 }
 
+// String is the class, or the reason why the answer is not stored.
+func (v verdict) String() string {
+	if v.class == classStore {
+		return "stored"
+	}
+	return v.reason
+}
+
 // judge says what may be done with an answer (RFC 9111 3): never wrong first.
 func (o *Options) judge(q question, status int, h http.Header) verdict {
 	cc, targeted := responseDirectives(h, o.Targets)

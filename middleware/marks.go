@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
@@ -16,7 +17,8 @@ import (
 // one deletion reaches any number of entries, in every process, and those that
 // are being made.
 type marks struct {
-	guard *cacheguard.Guard[string]
+	guard  *cacheguard.Guard[string]
+	epochs *cacheguard.Guard[string] // never from a near copy; see epochMark
 }
 
 // newMarks returns the marks of a cache, or nil if it needs none.
@@ -28,7 +30,7 @@ func newMarks(s store.Store, o *Options, needed bool) (*marks, error) {
 	if near.MaxBytes > 0 {
 		near = cacheguard.Near{MaxEntries: maxNearMarks, TTL: near.TTL}
 	}
-	guard, err := cacheguard.New(s, cacheguard.Options[string]{
+	opts := cacheguard.Options[string]{
 		Namespace: o.Namespace + "-marks",
 		// No longer than this can what was made under a mark be of use. Losing
 		// a mark earlier costs a miss.
@@ -36,10 +38,18 @@ func newMarks(s store.Store, o *Options, needed bool) (*marks, error) {
 		EarlyRefresh: -1,
 		Jitter:       -1,
 		LoadLimit:    5 * time.Second,
-		Near:         near,
 		Hooks:        cacheguard.Hooks{Fault: o.Hooks.Fault, Panic: o.Hooks.Panic},
-	})
-	return &marks{guard: guard}, err
+	}
+	epochs, err := cacheguard.New(s, opts)
+	if err != nil {
+		return nil, err
+	}
+	opts.Near = near
+	guard, err := cacheguard.New(s, opts)
+	if err != nil {
+		return nil, errors.Join(err, epochs.Close())
+	}
+	return &marks{guard: guard, epochs: epochs}, nil
 }
 
 const (
@@ -49,8 +59,10 @@ const (
 
 // current returns the present generation of a name.
 func (m *marks) current(ctx context.Context, name string) (string, error) {
-	return m.guard.Get(ctx, name, func(context.Context, string) (string, error) { return rand.Text(), nil })
+	return m.guard.Get(ctx, name, newMark)
 }
+
+func newMark(context.Context, string) (string, error) { return rand.Text(), nil }
 
 func (m *marks) forget(ctx context.Context, names ...string) error {
 	return m.guard.Invalidate(ctx, names...)
@@ -60,7 +72,7 @@ func (m *marks) close() error {
 	if m == nil {
 		return nil
 	}
-	return m.guard.Close()
+	return errors.Join(m.guard.Close(), m.epochs.Close())
 }
 
 func urlMark(key string) string { return "u" + key }

@@ -25,6 +25,7 @@ type Cache struct {
 	audience audience      // who waits for a run of this process
 	logins   recent        // what is known of the answers to requests with credentials
 	escapes  chan struct{} // runs of those who have waited too long
+	waiting  atomic.Int64  // requests that wait for a run
 	off      atomic.Bool
 
 	// ctx ends with Close; runs that outlive their request end with it.
@@ -74,7 +75,7 @@ func New(s store.Store, opts Options) (*Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("middleware: %w", err)
 	}
-	c.marks, err = newMarks(s, &opts, c.keys.hasExtras())
+	c.marks, err = newMarks(s, &opts, c.keys.hasExtras() || len(opts.TagHeaders) > 0)
 	if err != nil {
 		return nil, fmt.Errorf("middleware: %w", errors.Join(err, c.guard.Close()))
 	}
@@ -159,6 +160,10 @@ func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 	}
 	j := &job{c: c, w: w, r: r, next: next, policy: policy, adm: a, url: key, key: key, arrived: time.Now()}
 	j.client.w = w
+	if c.opts.DryRun {
+		j.forward(fwdBypass, "dry-run")
+		return
+	}
 	defer j.leave()
 	j.serve()
 }

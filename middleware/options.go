@@ -71,6 +71,21 @@ type Options struct {
 	// (request ids, rate limits, Server-Timing).
 	Strip []string
 
+	// AutoETag gives a strong ETag, over the stored bytes, to a 200 that has none
+	// and does not say no-transform. What compresses in front of the cache
+	// must weaken it.
+	AutoETag bool
+
+	// HideHeaders are request fields that the handler is not to see, so that
+	// its answers cannot depend on what is not part of the key, such as
+	// "X-Forwarded-Host". The same ones must not be in a Vary.
+	HideHeaders []string
+
+	// DryRun has every request answered by the handler, and tells in
+	// Cache-Status and to Observe what would have become of the answer. Nothing
+	// is stored and nobody waits.
+	DryRun bool
+
 	// Tenant, if set, is part of the key. If it fails, the request goes past
 	// the cache.
 	Tenant func(*http.Request) (string, error)
@@ -125,6 +140,21 @@ type Options struct {
 	// WaitLimit bounds how long a request waits for a handler that runs for
 	// another, here or in another process; then it runs its own. 0: FillLimit.
 	WaitLimit time.Duration
+
+	// MaxWaiting bounds the requests that wait for a run, of whatever key; those
+	// beyond it get 503. 0: 100000.
+	MaxWaiting int
+
+	// TagHeaders are the response fields by which the handler names what an
+	// answer is made of, such as "Surrogate-Key" or "Cache-Tag", for
+	// InvalidateTags: names of any kind, separated by spaces or commas, at most
+	// 64. With it each hit costs one look-up of the names, in Near if that is
+	// on. nil: answers have no tags.
+	TagHeaders []string
+
+	// Observe, if set, is told of each answer, before it is sent. It must be
+	// quick and safe for concurrent use.
+	Observe func(Outcome)
 
 	// Near is a copy of answers in this process. Zero: off.
 	Near cacheguard.Near
@@ -218,6 +248,12 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxKey < 64 || o.MaxKey > 8<<10 {
 		bad("Options.MaxKey is %d; use 64 to 8192, or 0 for 4096", o.MaxKey)
 	}
+	if o.MaxWaiting == 0 {
+		o.MaxWaiting = 100_000
+	}
+	if o.MaxWaiting < 1 {
+		bad("Options.MaxWaiting is %d; use a number above zero, or 0 for 100000", o.MaxWaiting)
+	}
 	if o.SetCookie > SetCookieKeep {
 		bad("Options.SetCookie is %d; use SetCookieRefuse, SetCookieStrip or SetCookieKeep", o.SetCookie)
 	}
@@ -230,7 +266,7 @@ func (o Options) withDefaults() (Options, error) {
 	if !isToken(o.StatusName) || !(isAlpha(o.StatusName[0]) || o.StatusName[0] == '*') {
 		bad("Options.StatusName is %q; use a token that begins with a letter, such as \"cacheguard\"", o.StatusName)
 	}
-	for name, list := range map[string]*[]string{"Targets": &o.Targets, "Strip": &o.Strip, "KeyHeaders": &o.KeyHeaders} {
+	for name, list := range map[string]*[]string{"Targets": &o.Targets, "Strip": &o.Strip, "HideHeaders": &o.HideHeaders, "KeyHeaders": &o.KeyHeaders, "TagHeaders": &o.TagHeaders} {
 		canon, err := canonicalNames(*list)
 		if err != nil {
 			bad("Options.%s: %v", name, err)

@@ -22,7 +22,7 @@ func (c *Cache) past(w http.ResponseWriter, r *http.Request, next http.Handler, 
 		}
 		c.addStatus(h, cacheStatus{fwd: fwd, detail: reason})
 	}
-	next.ServeHTTP(o.writer(), r)
+	next.ServeHTTP(o.writer(), c.hiding(r))
 	if !o.seen {
 		o.see(http.StatusOK) // the server sends it when the handler has returned
 	}
@@ -84,11 +84,16 @@ func (j *job) forward(fwd, detail string) {
 	asked := time.Now()
 	heal := false
 	o.look = func(status int, h http.Header) {
-		heal = detail == "pass" && j.shareable(status, h, asked)
+		switch v := j.judge(status, h, asked); {
+		case detail == "dry-run":
+			detail = "dry-" + v.String()
+		case detail == "pass" && j.r.Method == http.MethodGet && status == http.StatusOK:
+			heal = v.class == classStore
+		}
 		j.c.addStatus(h, cacheStatus{fwd: fwd, fwdStatus: status, detail: detail})
 	}
 	j.client.begin()
-	j.next.ServeHTTP(o.writer(), j.r)
+	j.next.ServeHTTP(o.writer(), j.c.hiding(j.r))
 	if !o.seen {
 		o.see(http.StatusOK)
 	}
@@ -97,11 +102,26 @@ func (j *job) forward(fwd, detail string) {
 	}
 }
 
-func (j *job) shareable(status int, h http.Header, asked time.Time) bool {
-	if j.r.Method != http.MethodGet || status != http.StatusOK || j.adm.credentialed {
-		return false
-	}
+// judge says what might be done with the answer of a run for this request alone.
+func (j *job) judge(status int, h http.Header, asked time.Time) verdict {
 	now := time.Now()
-	v := j.c.opts.judge(question{origin: j.r.Header.Get("Origin"), now: now, delay: now.Sub(asked), policy: j.policy}, status, h)
-	return v.class == classStore
+	return j.c.opts.judge(question{
+		credentialed: j.adm.credentialed,
+		origin:       j.r.Header.Get("Origin"),
+		now:          now,
+		delay:        now.Sub(asked),
+		policy:       j.policy,
+	}, status, h)
+}
+
+// hiding returns r without the fields that the handler is not to see.
+func (c *Cache) hiding(r *http.Request) *http.Request {
+	if len(c.opts.HideHeaders) == 0 {
+		return r
+	}
+	r = r.Clone(r.Context())
+	for _, name := range c.opts.HideHeaders {
+		delete(r.Header, name)
+	}
+	return r
 }

@@ -618,3 +618,117 @@ func (s spoil) WriteHeader(status int) {
 	s.Header().Add("X-A", "more")
 	s.ResponseWriter.WriteHeader(status)
 }
+
+func TestAutoETagIsOverTheStoredBytes(t *testing.T) {
+	b := newBench(t, Options{AutoETag: true}, page("max-age=60"))
+	first := b.get("/p")
+	tag := first.header.Get("Etag")
+	if len(tag) < 20 || tag[0] != '"' {
+		t.Fatalf("Etag %q", tag)
+	}
+	if a := b.get("/p", "If-None-Match", tag); a.status != 304 {
+		t.Errorf("got %d", a.status)
+	}
+	if other := b.get("/q").header.Get("Etag"); other == tag {
+		t.Error("another body has the same tag")
+	}
+	for name, b := range map[string]*bench{
+		"no-transform": newBench(t, Options{AutoETag: true}, page("max-age=60, no-transform")),
+		"its own":      newBench(t, Options{AutoETag: true}, page("max-age=60", "Etag", `W/"own"`)),
+		"off":          newBench(t, Options{}, page("max-age=60")),
+	} {
+		b.get("/p")
+		if got := b.get("/p").header.Get("Etag"); got != "" && got != `W/"own"` {
+			t.Errorf("%s: Etag %q", name, got)
+		}
+	}
+}
+
+func TestHiddenFieldsReachNoHandler(t *testing.T) {
+	b := newBench(t, Options{HideHeaders: []string{"x-forwarded-host"}}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=60")
+		io.WriteString(w, "host "+r.Header.Get("X-Forwarded-Host"))
+	})
+	for _, method := range []string{"GET", "GET", "POST"} {
+		if a := b.do(method, "/p", "X-Forwarded-Host", "evil.test"); a.body != "host " {
+			t.Errorf("%s: got %q", method, a.body)
+		}
+	}
+}
+
+func TestADryRunTellsAndDoesNothing(t *testing.T) {
+	cc := "max-age=60"
+	b := newBench(t, Options{DryRun: true}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", cc)
+		io.WriteString(w, "page")
+	})
+	for _, want := range []string{"dry-stored", "dry-stored", "dry-private"} {
+		if want == "dry-private" {
+			cc = "private"
+		}
+		if a := b.get("/p"); !hasStatus(a, "; detail="+want+";") {
+			t.Errorf("got %q, want %s", a.header["Cache-Status"], want)
+		}
+	}
+	b.wantRuns(3)
+}
+
+func TestACacheableAnswerIsNotKeptAgainstAnOuterCacheControl(t *testing.T) {
+	f := newFleetOver(t, inMemory(), 1, Options{Policy: Policy{Lifetime: time.Minute}}, page(""), func(c *Cache, next http.Handler) http.Handler {
+		h := c.Handler(next)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "no-store")
+			h.ServeHTTP(w, r)
+		})
+	})
+	for range 2 {
+		if a := f.get("/p"); a.cached() || a.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("got %v", a.header)
+		}
+	}
+}
+
+func TestCORSHeadersAreEachOriginsOwn(t *testing.T) {
+	cors := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Add("Vary", "Origin")
+			if o := r.Header.Get("Origin"); o != "" {
+				w.Header().Set("Access-Control-Allow-Origin", o)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	careless := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
+			next.ServeHTTP(w, r)
+		})
+	}
+	for name, wrap := range map[string]func(c *Cache, next http.Handler) http.Handler{
+		"outside":           func(c *Cache, next http.Handler) http.Handler { return cors(c.Handler(next)) },
+		"inside":            func(c *Cache, next http.Handler) http.Handler { return c.Handler(cors(next)) },
+		"careless, inside":  func(c *Cache, next http.Handler) http.Handler { return c.Handler(careless(next)) },
+		"careless, outside": func(c *Cache, next http.Handler) http.Handler { return careless(c.Handler(next)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleetOver(t, inMemory(), 1, Options{}, page("max-age=60"), wrap)
+			for range 2 {
+				for _, origin := range []string{"https://a.test", "https://b.test"} {
+					if a := f.get("/p", "Origin", origin); a.header.Get("Access-Control-Allow-Origin") != origin {
+						t.Errorf("origin %s got %q", origin, a.header.Get("Access-Control-Allow-Origin"))
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestATargetedFieldRulesAndCanBeStripped(t *testing.T) {
+	b := newBench(t, Options{StripTargets: true}, page("no-store", "CDN-Cache-Control", "max-age=60"))
+	for i := range 2 {
+		a := b.get("/p")
+		if a.header.Get("Cdn-Cache-Control") != "" || a.header.Get("Cache-Control") != "no-store" || a.cached() != (i == 1) {
+			t.Errorf("answer %d: %v", i, a.header)
+		}
+	}
+}

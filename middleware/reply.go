@@ -46,6 +46,9 @@ func (j *job) replyOwn(t *run, e cacheguard.Entry[*response]) {
 	} else {
 		mergeHeader(h, t.sent, 0)
 		delete(h, "Trailer") // announced anew
+		if tag := p.header["Etag"]; tag != nil && h["Etag"] == nil {
+			h["Etag"] = []string{tag[0]} // made here
+		}
 	}
 	if j.c.opts.StripTargets {
 		j.c.stripTargets(h)

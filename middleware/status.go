@@ -6,6 +6,18 @@ import (
 	"time"
 )
 
+// Outcome says how a request was answered. Its texts are from small fixed sets,
+// fit for the labels of metrics, and those of Cache-Status (RFC 9211).
+type Outcome struct {
+	Hit       bool   // from what is stored
+	Stale     bool   // a hit that is no longer fresh
+	Collapsed bool   // by a run that another request began
+	Stored    bool   // by its own run, which is now stored
+	Forwarded string // why it was not a hit: "uri-miss", "stale", "bypass", ...; "": it was one, or was refused
+	Detail    string // more about it: why it went past the cache, why the answer is not stored
+	Status    int    // what the handler answered, if it was asked; else zero
+}
+
 // cacheStatus is one member of a Cache-Status field (RFC 9211). Its texts are
 // tokens of this package's choosing, so nothing in it can break the field.
 type cacheStatus struct {
@@ -35,6 +47,12 @@ func (c *Cache) addStatus(h http.Header, s cacheStatus) { c.addStatusTo(h, s, ni
 
 // addStatusTo is addStatus with room for the value; see setField.
 func (c *Cache) addStatusTo(h http.Header, s cacheStatus, room []string) []string {
+	if c.opts.Observe != nil {
+		c.opts.Observe(Outcome{
+			Hit: s.hit, Stale: s.hit && s.ttl < 0, Collapsed: s.collapsed, Stored: s.stored,
+			Forwarded: s.fwd, Detail: s.detail, Status: s.fwdStatus,
+		})
+	}
 	if c.opts.HideStatus {
 		return room
 	}

@@ -1,10 +1,18 @@
 package middleware
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"net/http"
 	"strings"
 	"time"
 )
+
+// etagOf makes a strong entity tag of the bytes.
+func etagOf(body []byte) string {
+	sum := sha256.Sum256(body)
+	return `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
+}
 
 // setConditions asks whether what is kept still holds (RFC 9111 4.3.1).
 func setConditions(h http.Header, p *response) {

@@ -1,0 +1,172 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard"
+)
+
+// An answer's tags name what it is made of (Options.TagHeaders). Each name has
+// two marks: forgetting the hard one invalidates what bears the name, forgetting
+// the soft one makes it stale. What is kept remembers both as they were when its
+// run began.
+
+// everything is the tag that every answer bears.
+const everything = "*"
+
+// maxTags bounds the tags of one answer: each has to be looked up on a hit.
+const maxTags = 64
+
+// errTags: an answer has more tags than can be looked up, or one of them may
+// have been invalidated while it was made.
+var errTags = errors.New("middleware: tags")
+
+func hardMark(tag string) string { return "h" + tag }
+func softMark(tag string) string { return "s" + tag }
+
+// epochMark is forgotten by every invalidation of tags, before the tags' own: if
+// it is the same after a run as before, no tag was invalidated while that went
+// on. It is always read from the store: a near copy of it next to a tag's new
+// mark would let an old answer pass for a new one.
+const epochMark = "e"
+
+// InvalidateTags removes every answer that bears one of the tags, of whatever
+// URL and variant, in time that does not depend on their number. It reaches
+// answers that are being made. See [Cache.Invalidate] for what holds when it
+// has returned.
+func (c *Cache) InvalidateTags(ctx context.Context, tags ...string) error {
+	return c.forgetTags(ctx, hardMark, tags)
+}
+
+// ExpireTags makes every answer that bears one of the tags stale; see
+// [Cache.Expire].
+func (c *Cache) ExpireTags(ctx context.Context, tags ...string) error {
+	return c.forgetTags(ctx, softMark, tags)
+}
+
+// InvalidateAll removes everything.
+func (c *Cache) InvalidateAll(ctx context.Context) error {
+	return c.forgetTags(ctx, hardMark, []string{everything})
+}
+
+func (c *Cache) forgetTags(ctx context.Context, mark func(string) string, tags []string) error {
+	if len(c.opts.TagHeaders) == 0 {
+		return errors.New("middleware: answers have no tags; set Options.TagHeaders, such as to \"Surrogate-Key\"")
+	}
+	names := make([]string, len(tags))
+	for i, tag := range tags {
+		names[i] = mark(tag)
+	}
+	// The epoch first: whoever finds a new mark finds a new epoch too.
+	return errors.Join(c.marks.epochs.Invalidate(ctx, epochMark), c.marks.forget(ctx, names...))
+}
+
+// tagNames reads the tags of an answer: separated by spaces or commas, in
+// quotes or not (Surrogate-Key, Cache-Tag, Cache-Groups).
+func (o *Options) tagNames(h http.Header) []string {
+	if len(o.TagHeaders) == 0 {
+		return nil
+	}
+	names := []string{everything}
+	for _, field := range o.TagHeaders {
+		for _, line := range h[field] {
+			for name := range strings.FieldsFuncSeq(line, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }) {
+				if name = strings.Trim(name, `"`); name != "" {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// tagged returns the tags of an answer that was asked for at asked, in an
+// epoch, each with its marks from before that. If the epoch has changed, a mark
+// that is younger than the question may be there because its tag was
+// invalidated since: then the answer cannot be kept.
+func (m *marks) tagged(ctx context.Context, names []string, epoch string, asked time.Time) ([]tag, error) {
+	if len(names) > maxTags {
+		return nil, errTags
+	}
+	tags := make([]tag, len(names))
+	young := false
+	read := func(name string) (string, error) {
+		e, err := m.guard.GetEntry(ctx, name, newMark)
+		young = young || e.Age < time.Since(asked)
+		return e.Value, err
+	}
+	for i, name := range names {
+		hard, err := read(hardMark(name))
+		if err != nil {
+			return nil, err
+		}
+		soft, err := read(softMark(name))
+		if err != nil {
+			return nil, err
+		}
+		tags[i] = tag{name: name, hard: hard, soft: soft}
+	}
+	now, err := m.epoch(ctx)
+	if err == nil && young && now != epoch {
+		err = errTags
+	}
+	return tags, err
+}
+
+// epoch returns the present epoch.
+func (m *marks) epoch(ctx context.Context) (string, error) {
+	return m.epochs.Get(ctx, epochMark, newMark)
+}
+
+// standing tells whether the tags' marks are still what they were: hard if the
+// answer may be used at all, soft if it is not stale.
+func (m *marks) standing(ctx context.Context, tags []tag) (hard, soft bool) {
+	names := make([]string, 0, 2*len(tags))
+	for _, t := range tags {
+		names = append(names, hardMark(t.name), softMark(t.name))
+	}
+	now, err := m.guard.GetMany(ctx, names, func(_ context.Context, names []string) (map[string]string, error) {
+		fresh := make(map[string]string, len(names))
+		for _, name := range names {
+			fresh[name], _ = newMark(ctx, name)
+		}
+		return fresh, nil
+	})
+	if err != nil {
+		return false, false
+	}
+	hard, soft = true, true
+	for _, t := range tags {
+		hard = hard && now[hardMark(t.name)] == t.hard
+		soft = soft && now[softMark(t.name)] == t.soft
+	}
+	return hard, soft
+}
+
+// tag gives what is kept of an answer its tags. An answer whose tags may have
+// been invalidated meanwhile is not for others.
+func (f *fill) tag(ctx context.Context, p *response, asked time.Time) (err error) {
+	if names := f.c.opts.tagNames(p.header); names != nil && !p.handOver() {
+		if p.tags, err = f.c.marks.tagged(ctx, names, f.epoch, asked); err != nil {
+			return &unsharedError{reason: "tags"}
+		}
+	}
+	return nil
+}
+
+// tagsStand applies what has become of an answer's tags to its standing. It
+// reports false if the answer is not to be used at all.
+func (j *job) tagsStand(e cacheguard.Entry[*response], s *standing) bool {
+	if len(e.Value.tags) == 0 {
+		return true
+	}
+	hard, soft := j.c.marks.standing(j.r.Context(), e.Value.tags)
+	s.fresh = s.fresh && soft
+	return hard
+}
