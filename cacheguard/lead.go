@@ -37,9 +37,9 @@ func (f *flight[V]) lead(grant store.Grant, sent time.Time) outcome[V] {
 	for {
 		select {
 		case r := <-run.loaded:
-			return f.conclude(grant, sent, began, run.finished(r))
+			return f.conclude(held, grant, sent, began, run.finished(r))
 		case <-run.ctx.Done():
-			return f.conclude(grant, sent, began, run.cut())
+			return f.conclude(held, grant, sent, began, run.cut())
 		case <-lost:
 			// Another may have brought a value in the meantime. If not, the load
 			// goes on: to cancel it would let a paused holder, or frequent
@@ -67,12 +67,19 @@ func (f *flight[V]) overtakenBy(grant store.Grant) (outcome[V], bool) {
 }
 
 // conclude deals with a load that has ended.
-func (f *flight[V]) conclude(grant store.Grant, sent time.Time, began uint64, r result[V]) outcome[V] {
+func (f *flight[V]) conclude(held *watchdog.Held, grant store.Grant, sent time.Time, began uint64, r result[V]) outcome[V] {
 	f.g.loaded(f, LoadInfo{Took: r.took, Err: r.err, Length: grant.Length})
 	var p *PassError
 	out := outcome[V]{answers: true, led: true, began: began, upTo: began}
 	out.entry = Entry[V]{Value: r.value, State: Rebuilt, Age: time.Since(sent), Token: grant.Token}
 	content := store.Content{Kind: store.Value, HandOver: handOverLife, Cost: r.took}
+	// A process that was stopped in its load has measured its own sleep. A lease
+	// after that measure would be longer, and with it the next stop that
+	// somebody waits for, and so the next measure.
+	slept := held.Starved()
+	if slept {
+		content.Cost = f.cost
+	}
 	switch {
 	case r.err == nil:
 		c, err := f.g.content(f.key, r.value)
@@ -90,7 +97,9 @@ func (f *flight[V]) conclude(grant store.Grant, sent time.Time, began uint64, r 
 		return f.fail(grant, r.err)
 	}
 	if p == nil {
-		f.g.tuner.Observe(r.took, f.cost)
+		if !slept {
+			f.g.tuner.Observe(r.took, f.cost)
+		}
 		out.entry.TTL = content.TTL
 		out.entry.Left = max(content.TTL-time.Since(sent), 0)
 	}

@@ -834,3 +834,38 @@ func TestLossOfAllLeasesCostsOneMoreLoadEach(t *testing.T) {
 		}
 	})
 }
+
+// A load in which its process was stopped past its lease takes as long as the
+// stop. Lengths that followed it would make the next stop delay the others more.
+// A load that outlived its lease because the store could not be told is another
+// matter: it took as long as that.
+func TestAProcessThatWasStoppedDoesNotLearnFromIt(t *testing.T) {
+	const load = 10 * time.Second
+	for name, c := range map[string]struct {
+		before, after func(op, id string) error
+		want          time.Duration
+	}{
+		// The grant comes when its lease is over: nobody came to renew it.
+		"stopped": {after: at("claim", func() error { time.Sleep(4 * time.Second); return nil }), want: 3 * time.Second},
+		"cut off": {before: at("renew", func() error { return lost("renew", store.ClassConnection) }), want: 2 * load},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lengths []time.Duration
+				tapped := newTap(memstore.New(memstore.Options{}))
+				g := newGuard(t, tapped, options{
+					Hooks: cacheguard.Hooks{Load: func(i cacheguard.LoadInfo) { lengths = append(lengths, i.Length) }},
+				})
+				o := &origin{takes: load}
+				tapped.on(c.before, c.after)
+				get(t, g, o.load, "k@0")
+				tapped.on(nil, nil)
+				invalidate(t, g)
+				get(t, g, o.load, "k@0")
+				if len(lengths) != 2 || lengths[1].Round(time.Second) != c.want {
+					t.Errorf("lengths %v, want %v for the second", lengths, c.want)
+				}
+			})
+		})
+	}
+}

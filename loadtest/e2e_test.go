@@ -39,6 +39,20 @@ func TestStormsOnARedisThatIsGiven(t *testing.T) {
 	}
 }
 
+// TestStopsDoNotMakeLeasesLonger: were the time of a stop taken for that of a
+// load, each would be longer than the one before.
+func TestStopsDoNotMakeLeasesLonger(t *testing.T) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		redistest.Need(t, redistest.ErrNoServer)
+	}
+	rep := storms(t, "-scenario", stopped.name, "-mode", "guard", "-rounds", "10", "-clients", "2")
+	for _, p := range []string{"P3", "P4", shortRecovery.name} {
+		if !rep.Results[0].Promises[p] {
+			t.Errorf("promise %s was not judged to be kept", p)
+		}
+	}
+}
+
 func TestAnInterruptedRunShowsWhatItHasAndLeavesNothingRunning(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("what is running is looked up in /proc")

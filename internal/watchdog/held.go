@@ -67,6 +67,7 @@ type Held struct {
 	failures int           // of renewals since the last that got through
 	busy     bool          // a renewal is queued or under way
 	over     bool          // dropped or ended: not in dog.queue
+	lost     bool          // the store said so
 }
 
 // Deadline returns the local end of the lease: until then it is the holder's,
@@ -75,6 +76,17 @@ func (h *Held) Deadline() time.Time {
 	h.dog.mu.Lock()
 	defer h.dog.mu.Unlock()
 	return h.deadline
+}
+
+// Starved reports that the lease has run out without an attempt to renew it
+// since its last beginning: from before the time for that to after its end this
+// process was stopped, or got no processor. What was measured meanwhile includes
+// that sleep.
+func (h *Held) Starved() bool {
+	h.dog.mu.Lock()
+	defer h.dog.mu.Unlock()
+	tried := h.busy || h.failures > 0 || h.lost
+	return !tried && h.deadline.Before(h.lease.Cap) && !time.Now().Before(h.deadline)
 }
 
 // Drop stops keeping the lease alive; it does not release it. True means that

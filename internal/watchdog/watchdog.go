@@ -318,6 +318,7 @@ func (w *Watchdog) settle(batch []*Held, renewals []store.Renewal, errs []error,
 		case err == nil:
 			h.extend(sent, renewals[i].Length)
 		case errors.Is(err, store.ErrLost):
+			h.lost = true
 			h.finish()
 			lost = append(lost, h)
 			continue

@@ -475,6 +475,42 @@ func TestPausedHolderIsToldThatItsLeaseLapsed(t *testing.T) {
 	})
 }
 
+func TestOnlyALeaseThatNobodyCameToRenewIsStarved(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(ctx context.Context, rs []store.Renewal) []error
+		change func(*Lease)
+		after  time.Duration
+		want   bool
+	}{
+		"stopped past the lease":  {change: func(l *Lease) { l.Sent = l.Sent.Add(-time.Minute) }, want: true},
+		"stopped within it":       {change: func(l *Lease) { l.Sent = l.Sent.Add(-700 * time.Millisecond) }},
+		"renewed":                 {after: time.Minute},
+		"capped":                  {change: func(l *Lease) { l.Cap = l.Sent.Add(time.Second) }, after: time.Minute},
+		"lost":                    {answer: func(_ context.Context, rs []store.Renewal) []error { return all(len(rs), store.ErrLost) }, after: time.Minute},
+		"cut off":                 {answer: func(_ context.Context, rs []store.Renewal) []error { return all(len(rs), errAway) }, after: time.Minute},
+		"the store does not hear": {answer: func(ctx context.Context, rs []store.Renewal) []error { <-ctx.Done(); return all(len(rs), errAway) }, after: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, &leases{answer: c.answer}, Hooks{}, func(t *testing.T, b *bench) {
+				change := c.change
+				if change == nil {
+					change = func(*Lease) {}
+				}
+				h := b.hold("a", change)
+				time.Sleep(c.after)
+				synctest.Wait()
+				if got := h.Starved(); got != c.want {
+					t.Errorf("Starved = %v", got)
+				}
+				h.Drop()
+				if got := h.Starved(); got != c.want {
+					t.Errorf("Starved = %v once dropped", got)
+				}
+			})
+		})
+	}
+}
+
 func TestDropDuringARenewalIsTheLastWord(t *testing.T) {
 	s := &leases{answer: func(_ context.Context, rs []store.Renewal) []error {
 		time.Sleep(100 * time.Millisecond)
