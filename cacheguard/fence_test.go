@@ -313,6 +313,7 @@ func TestReadDoesNotShareALoadWithoutALease(t *testing.T) {
 		tapped.on(down, nil)
 		o, loading := &origin{}, newGate()
 		first := ask(t.Context(), b, "k", o.gated(loading))
+		time.Sleep(time.Second) // a load without a lease waits a moment for others
 		loading.holds(t, 1)
 		o.write()
 		invalidate(t, a)

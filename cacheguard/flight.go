@@ -46,6 +46,8 @@ type flight[V any] struct {
 	// while this flight was under way, so an accepted fill proves nothing (S31).
 	unsure atomic.Bool
 
+	held bool // the key was held off when the load began
+
 	// overtaken: the key was written or invalidated while this flight was under
 	// way. It does not end it: callers go on joining, so that there is one load
 	// per key and process however fast writes come (S33). The fence decides.
@@ -135,7 +137,7 @@ func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *questi
 // rebuildInBackground begins a flight that nobody waits for, unless one is
 // running or the key is to be left alone.
 func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key string, q *question[V], l look[V]) {
-	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil || !q.loads() {
+	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil || !q.loads() || g.heldOff(sh, key) {
 		return
 	}
 	f := g.newFlight(ctx, sh, key, q.reloader(key), l)

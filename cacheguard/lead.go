@@ -31,6 +31,7 @@ func (f *flight[V]) lead(grant store.Grant, sent time.Time) outcome[V] {
 	})
 	defer held.Drop()
 
+	f.held = f.g.heldOff(f.sh, f.key)
 	began := f.sh.sofar()
 	run := f.startLoad(sent, grant.Token)
 	defer run.end()
@@ -96,6 +97,12 @@ func (f *flight[V]) conclude(held *watchdog.Held, grant store.Grant, sent time.T
 	default:
 		return f.fail(grant, r.err)
 	}
+	if p == nil && f.heldOff() {
+		if f.keepsWhatIsThere() {
+			return f.leaveUnstored(grant, out)
+		}
+		content.TTL, content.Grace = 0, 0 // a hand-over: for those who wait, and nobody after them
+	}
 	if p == nil {
 		if !slept {
 			f.g.tuner.Observe(r.took, f.cost)
@@ -117,6 +124,16 @@ func (f *flight[V]) conclude(held *watchdog.Held, grant store.Grant, sent time.T
 	if p != nil {
 		out.upTo = everybody // nobody gets the value but its own caller
 	}
+	return out
+}
+
+// leaveUnstored ends the lease of a load that is not to be stored: out is for those
+// who were there before it began.
+func (f *flight[V]) leaveUnstored(grant store.Grant, out outcome[V]) outcome[V] {
+	if f.batch != nil {
+		f.batch.fills.without()
+	}
+	f.g.release(f.key, grant, nil)
 	return out
 }
 

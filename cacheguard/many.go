@@ -412,7 +412,7 @@ func (b *batch[V]) flight(key string, l *look[V]) *flight[V] {
 // rebuild makes a flight that nobody waits for.
 func (b *batch[V]) rebuild(key string, l *look[V]) {
 	sh := b.g.shards.of(key)
-	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil {
+	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil || b.g.heldOff(sh, key) {
 		return
 	}
 	f := b.flight(key, l)

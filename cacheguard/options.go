@@ -86,6 +86,18 @@ type Options[V any] struct {
 	// Negative: off.
 	Cooldown time.Duration
 
+	// HoldOff is for loaders that read from a copy of the origin (a replica of
+	// the database) that may lag behind its writes, and is the longest that it
+	// does. For that long after a Set, Update, Invalidate or Expire of a key,
+	// made here or heard of from another process, what is loaded of the key is
+	// served and handed over to those in the fleet who waited for it, and not
+	// stored: one load at a time in the fleet instead of one for a TTL. What
+	// would be loaded in the background is left for later.
+	//
+	// A process that does not hear of a write, since its subscription is down,
+	// does not hold off. At most 24h. 0: off.
+	HoldOff time.Duration
+
 	// Outage is what callers get while the store is out of reach. Zero: Local.
 	Outage Outage
 
@@ -178,6 +190,10 @@ func (o Options[V]) withDefaults() (Options[V], error) {
 		o.Cooldown = time.Second
 	case o.Cooldown < 0:
 		o.Cooldown = 0
+	}
+
+	if o.HoldOff < 0 || o.HoldOff > maxLimit {
+		bad("Options.HoldOff is %v; use a duration above zero and at most %v, or 0 for off", o.HoldOff, maxLimit)
 	}
 
 	if o.Outage > FailFast {

@@ -44,8 +44,9 @@ func TestReadsAreAnsweredWhileTheStoreHangs(t *testing.T) {
 			if i < 3 {
 				want += storeBound
 			}
-			if took != want {
-				t.Errorf("call %d took %v, want %v", i, took, want)
+			// What a load without a lease waits for others is in the millisecond.
+			if took < want || took > want+time.Millisecond {
+				t.Errorf("call %d took %v, want %v and at most a millisecond", i, took, want)
 			}
 		}
 		if !isOpen.Load() {

@@ -176,3 +176,28 @@ func TestTasksThatEnterWhileItCloses(t *testing.T) {
 		wg.Wait()
 	}
 }
+
+// A hold-off that is forgotten would let an old value in: beyond the bound, all
+// keys are held off.
+func TestHoldOffsAreBoundedAndNoneIsForgotten(t *testing.T) {
+	now := time.Now()
+	var h holdOffs
+	for i := range 3 * maxHoldOffs {
+		h.begin(fmt.Sprint(i), now, time.Second)
+		if len(h.until) > maxHoldOffs {
+			t.Fatalf("%d keys are remembered, want at most %d", len(h.until), maxHoldOffs)
+		}
+		if !h.has(fmt.Sprint(i), now.Add(time.Second-1)) {
+			t.Fatalf("key %d is not held off", i)
+		}
+	}
+	if h.has("0", now.Add(time.Second)) || h.has("another", now.Add(time.Second)) {
+		t.Error("a key is held off past the end")
+	}
+	later := now.Add(time.Minute)
+	h.begin("new", later, time.Second)
+	h.begin("newer", later, time.Second)
+	if !h.has("new", later) || !h.has("newer", later) || h.has("another", later) || len(h.until) != 2 {
+		t.Errorf("%d keys are remembered when all but two are over", len(h.until))
+	}
+}

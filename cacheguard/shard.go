@@ -30,6 +30,7 @@ type shard[V any] struct {
 	reads   map[string]*reading[V] // reads of the store under way; guarded by mu
 	seekers map[string]*reading[V] // reads that found nothing, whose caller is about to begin a flight; guarded by mu
 	pauses  map[string]pause       // keys that are left alone for a while; guarded by mu
+	holds   holdOffs               // keys that were written a moment ago; guarded by mu
 
 	_ [64]byte // keeps neighbours' counters off this cache line
 }
@@ -98,6 +99,9 @@ func (s *shard[V]) overtake(g *Guard[V], key string) *flight[V] {
 	s.events.Add(1)
 	if g.near != nil {
 		g.near.drop(key)
+	}
+	if d := g.opts.HoldOff; d > 0 {
+		s.holds.begin(key, time.Now(), d)
 	}
 	delete(s.pauses, key)
 	delete(s.seekers, key)

@@ -13,6 +13,7 @@ type Settings struct {
 	LoadLimit    time.Duration
 	WaitLimit    time.Duration
 	Cooldown     time.Duration
+	HoldOff      time.Duration
 	Outage       Outage
 	OutageLoads  int
 	Near         Near
@@ -23,7 +24,7 @@ func (o *Options[V]) settings() Settings {
 	return Settings{
 		Lifetime: o.Lifetime, Chosen: o.LifetimeFunc != nil, NegativeTTL: o.NegativeTTL,
 		EarlyRefresh: o.EarlyRefresh, Jitter: o.Jitter, Lease: o.Lease,
-		LoadLimit: o.LoadLimit, WaitLimit: o.WaitLimit, Cooldown: o.Cooldown,
+		LoadLimit: o.LoadLimit, WaitLimit: o.WaitLimit, Cooldown: o.Cooldown, HoldOff: o.HoldOff,
 		Outage: o.Outage, OutageLoads: o.OutageLoads, Near: o.Near,
 	}
 }
