@@ -81,8 +81,7 @@ var layers = []layer{
 	{"cmd/demo-api", []string{"cacheguard/...", "cacheguard", "middleware"}, "the demo uses what a user can use, and no internal package"},
 	{"loadtest", []string{"internal/child", "internal/redistest"}, "the load test knows the fleet only by HTTP, as its clients do"},
 	{"deploy", nil, "it is what operators load, with nothing but tests in Go"},
-
-	{"deploy", nil, "it holds what other programs load, and the tests of that"},
+	{"docs", nil, "it is what people read, with nothing but tests in Go"},
 	{"internal/redistest", []string{"internal/child"}, "tests of every layer start servers with it"},
 	{"internal/pgtest", []string{"internal/child"}, "tests of every layer start servers with it"},
 	{"internal/child", nil, "it starts processes, whatever they are"},
