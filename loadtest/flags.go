@@ -21,6 +21,7 @@ type options struct {
 	redis     string
 	json      string
 	list      bool
+	excused   []string // names of promises that do not decide the exit status
 }
 
 // callers is how many ask at once.
@@ -42,6 +43,10 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	fs.IntVar(&o.rounds, "rounds", 5, "`times` that each storm is repeated")
 	fs.StringVar(&o.redis, "redis", "", "`address` or URL of a Redis to use (default: a redis-server from PATH is started, or an embedded one)")
 	fs.StringVar(&o.json, "json", "", "`file` to write the results to")
+	fs.Func("excuse", "`names` of promises, with commas between them, whose breaking is shown and does not count, such as floor on a machine that has other work", func(list string) error {
+		o.excused = strings.Split(list, ",")
+		return nil
+	})
 	fs.BoolVar(&o.list, "list", false, "say what scenarios there are, and what each promises")
 
 	err := fs.Parse(args)
@@ -58,6 +63,9 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 		return o, fmt.Errorf("%q is not a flag; see -help", fs.Arg(0))
 	}
 	if o.scenarios, err = scenariosNamed(names, o.replicas); err != nil {
+		return o, err
+	}
+	if err = promisesNamed(o.excused); err != nil {
 		return o, err
 	}
 	if o.modes, err = modesNamed(modes); err != nil {
@@ -100,6 +108,24 @@ func modesNamed(list string) ([]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// promisesNamed tells whether all names are those of promises.
+func promisesNamed(names []string) error {
+	var known []string
+	for _, sc := range scenarios {
+		for _, p := range sc.promises {
+			if !slices.Contains(known, p.name) {
+				known = append(known, p.name)
+			}
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("-excuse %q is unknown; use some of %s", name, strings.Join(known, ","))
+		}
+	}
+	return nil
 }
 
 // scenariosNamed returns the scenarios in list, each once; of all, those that so

@@ -21,6 +21,7 @@ func TestWrongFlagsAreErrorsThatSayWhatToWrite(t *testing.T) {
 		{"-load 0", "use 1ms to 20s"},
 		{"-load 21s", "use 1ms to 20s"},
 		{"-rounds 0", "use 1 to 1000"},
+		{"-excuse latency", "use some of P1,"},
 		{"-html x", "not defined"},
 		{"cold", "is not a flag"},
 	} {
@@ -141,5 +142,19 @@ func TestTailKeepsTheEnd(t *testing.T) {
 	tl.Write([]byte("the end"))
 	if got := tl.String(); len(got) != tailLength || !strings.HasSuffix(got, "xthe end") {
 		t.Errorf("tail of %d bytes ends in %q", len(got), got[len(got)-10:])
+	}
+}
+
+// An excused promise is shown as broken and does not decide the exit status.
+func TestExcusedPromisesDoNotCountAsBroken(t *testing.T) {
+	rep := report{Results: []result{
+		{Promises: map[string]bool{"P1": true, "floor": false}},
+		{Promises: map[string]bool{"P1": false, "floor": false}},
+	}}
+	if n := rep.broken(); n != 3 {
+		t.Errorf("%d broken, want 3", n)
+	}
+	if n := rep.broken("floor", "commands"); n != 1 {
+		t.Errorf("%d broken besides the excused ones, want 1", n)
 	}
 }

@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if opts.json != "" {
 		runErr = errors.Join(runErr, writeJSON(opts.json, rep))
 	}
-	if broken := rep.broken(); broken > 0 {
+	if broken := rep.broken(opts.excused...); broken > 0 {
 		runErr = errors.Join(runErr, fmt.Errorf("%d promises were broken; the table says which", broken))
 	}
 	return runErr
