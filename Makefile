@@ -1,6 +1,6 @@
 # make help says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help test race lint bench storm demo ci
+.PHONY: help test race lint bench storm demo observe ci
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ storm: ## let a fleet of processes face storms, and check what is promised
 
 demo: ## serve the demo on :8080
 	go run ./cmd/demo-api
+
+observe: ## start demo, Prometheus with the alerts and a storm, to look at
+	bash deploy/observe.sh
 
 ci: ## everything that has to pass before a change lands
 	bash .ci/run

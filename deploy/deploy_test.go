@@ -86,6 +86,7 @@ func metrics(t testing.TB) map[string]*metric {
 		t.Fatal(err)
 	}
 	defer g.Close()
+	c.HTTP("g")
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

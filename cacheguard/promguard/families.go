@@ -26,6 +26,7 @@ type families struct {
 	fillBytes                         *prometheus.HistogramVec
 	callTime                          *prometheus.HistogramVec
 	faults, breakerOpened, panics     *prometheus.CounterVec
+	httpAnswers                       *prometheus.CounterVec
 
 	gauges   []gauge // asked of the guards at a scrape
 	settings *prometheus.Desc
@@ -83,6 +84,8 @@ func newFamilies(c *Collector) *families {
 		faults:        counter("cacheguard_store_faults_total", "Faults of the store, by class; refused: not asked, because the breaker was open.", "class"),
 		breakerOpened: counter("cacheguard_breaker_opened_total", "Times that the store had failed so often that it was not asked any more."),
 		panics:        counter("cacheguard_panics_total", "Panics that were recovered, by where: a loader, a hook or other code of the user.", "where"),
+
+		httpAnswers: counter("cacheguard_http_answers_total", "Answers of HTTP caches, by how they came about, why the handler was asked (forwarded), and why the answer was not shared or the request went past the cache (detail).", "result", "forwarded", "detail"),
 	}
 	f.gauges = c.newGauges()
 	f.settings = c.desc("cacheguard_setting_seconds", "Options in force, for alerts to compare with.", "setting")

@@ -418,6 +418,38 @@ func TestConstLabelsThatClashAreAnErrorNotAPanic(t *testing.T) {
 	h.Answer(cacheguard.AnswerInfo{State: cacheguard.Fresh, Via: cacheguard.ViaNear})
 }
 
+func TestHTTPAnswersAreCountedByHowTheyCameAbout(t *testing.T) {
+	for labels, o := range map[string]promguard.HTTPOutcome{
+		`{detail="none",forwarded="none",guard="pages",result="hit"}`:              {Hit: true},
+		`{detail="none",forwarded="none",guard="pages",result="stale"}`:            {Hit: true, Stale: true},
+		`{detail="none",forwarded="uri-miss",guard="pages",result="collapsed"}`:    {Collapsed: true, Forwarded: "uri-miss", Status: 200},
+		`{detail="none",forwarded="stale",guard="pages",result="stored"}`:          {Stored: true, Forwarded: "stale", Status: 200},
+		`{detail="cookie",forwarded="bypass",guard="pages",result="forwarded"}`:    {Forwarded: "bypass", Detail: "cookie", Status: 200},
+		`{detail="private",forwarded="uri-miss",guard="pages",result="forwarded"}`: {Forwarded: "uri-miss", Detail: "private", Status: 200},
+		`{detail="busy",forwarded="none",guard="pages",result="refused"}`:          {Detail: "busy"},
+	} {
+		c, reg := registered(t)
+		answered := c.HTTP("pages")
+		for range 3 {
+			answered(o)
+		}
+		if got := values(t, reg)["cacheguard_http_answers_total"+labels]; got != 3 {
+			t.Errorf("%s is %v, want 3", labels, got)
+		}
+	}
+}
+
+func TestHTTPReasonsAreBounded(t *testing.T) {
+	c, _ := registered(t)
+	answered := c.HTTP("pages")
+	for i := range 100_000 {
+		answered(promguard.HTTPOutcome{Forwarded: "bypass", Detail: fmt.Sprintf("/path/%d", i)})
+	}
+	if n := testutil.CollectAndCount(c, "cacheguard_http_answers_total"); n > 70 {
+		t.Errorf("%d series after 100,000 reasons", n)
+	}
+}
+
 // exercised is a scrape in which everything has happened.
 func exercised(t testing.TB) *prometheus.Registry {
 	c, reg := registered(t)
