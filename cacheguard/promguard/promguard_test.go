@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
@@ -24,6 +27,7 @@ import (
 	"github.com/cacheguard-go/cacheguard/cacheguard/promguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
+	"github.com/cacheguard-go/cacheguard/middleware"
 )
 
 type options = cacheguard.Options[string]
@@ -604,5 +608,42 @@ func BenchmarkScrape(b *testing.B) {
 		if _, err := reg.Gather(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// The middleware's outcome and ours are the same: this does not compile if they
+// are not.
+func TestOutcomesOfTheMiddlewareAreCounted(t *testing.T) {
+	c, reg := registered(t)
+	answered := c.HTTP("pages")
+	pages, err := middleware.New(memstore.New(memstore.Options{}), middleware.Options{
+		Hooks:   c.Hooks("pages"),
+		Observe: func(o middleware.Outcome) { answered(promguard.HTTPOutcome(o)) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pages.Close()
+	h := pages.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=60")
+		_, _ = io.WriteString(w, "page")
+	}))
+	for range 3 {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "http://example.com/a", nil))
+	}
+	private := httptest.NewRequest(http.MethodGet, "http://example.com/a", nil)
+	private.Header.Set("Cookie", "session=4711")
+	h.ServeHTTP(httptest.NewRecorder(), private)
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "http://example.com/a", nil))
+
+	results := map[string]float64{}
+	for name, v := range values(t, reg) {
+		if labels, found := strings.CutPrefix(name, "cacheguard_http_answers_total"); found {
+			result, _, _ := strings.Cut(labels[strings.Index(labels, `result="`)+len(`result="`):], `"`)
+			results[result] += v
+		}
+	}
+	if results["stored"] != 1 || results["hit"] != 2 || results["forwarded"] != 2 {
+		t.Errorf("counted %v, want one stored, two hits and two forwarded", results)
 	}
 }
