@@ -27,7 +27,7 @@ type Hooks struct {
 	Opened func(GuardInfo) (closed func())
 
 	// Answer runs once for each Get, GetEntry, Refresh and Do, and for each key
-	// of a GetMany, before it returns.
+	// of a GetMany that has an answer, before it returns.
 	Answer func(AnswerInfo)
 
 	// Claim runs when a claim has been answered.
