@@ -61,7 +61,7 @@ storm() {
     curl -s --parallel --parallel-max 50 -o /dev/null 'http://127.0.0.1:[8081-8083]/products/[1-20]' || true
     n=$((n + 1))
     if ((n % 10 == 0)); then
-      curl -s -o /dev/null -X PUT -d '{"name": "Lamp", "price": 1499, "stock": 3}' "http://127.0.0.1:8081/products/$((n % 20 + 1))" || true
+      curl -s -o /dev/null -X PUT -d '{"name": "Lamp", "price": 1499}' "http://127.0.0.1:8081/products/$((n % 20 + 1))" || true
     fi
     sleep 0.5
   done
