@@ -93,6 +93,9 @@ func (j *job) serve() {
 // ask asks the guard for the answer under the present key.
 func (j *job) ask() (cacheguard.Entry[*response], error) {
 	j.seen, j.fill = sightNone, nil
+	if t := j.run.Swap(nil); t != nil {
+		t.leave(j) // of a step before, which somebody else's answer has overtaken
+	}
 	a := cacheguard.Ask[*response]{Accept: j.accept}
 	j.crowded = j.c.waiting.Add(1) > int64(j.c.opts.MaxWaiting)
 	defer j.c.waiting.Add(-1)
@@ -171,7 +174,7 @@ func (j *job) take() {
 
 func (j *job) unlead() {
 	if j.fill != nil {
-		j.fill.leader = nil
+		j.fill.leader.Store(nil)
 	}
 }
 
@@ -220,7 +223,7 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 		shape: j.w,
 	}
 	if j.seen != sightTaken && j.seen != sightOther {
-		j.fill.leader = j
+		j.fill.leader.Store(j)
 	}
 	j.late.Store(false)
 	j.patience = time.AfterFunc(j.c.opts.WaitLimit, func() {
