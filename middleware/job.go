@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,9 @@ type job struct {
 
 	patience *time.Timer
 	late     atomic.Bool // what it waits for streams, and it came too late for it
+
+	mu   sync.Mutex // protects left, and a run's adoption
+	left bool       // the request is over
 
 	wait    waitState // of the first Do
 	waiting atomic.Pointer[waitState]
@@ -112,6 +116,7 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 	j.waiting.Store(nil)
 	wait.end(context.Canceled)
 	if j.fill != nil {
+		j.fill.leader.Store(nil) // a run that begins from now on is not this request's
 		j.patience.Stop()
 		j.c.audience.leave(j.key, j)
 	}
@@ -175,7 +180,20 @@ func (j *job) take() {
 func (j *job) unlead() {
 	if j.fill != nil {
 		j.fill.leader.Store(nil)
+		j.fill.idle.Store(true)
 	}
+}
+
+// adopt takes the run that the request's fill has begun, to be read as it goes.
+// It reports false if the request is over.
+func (j *job) adopt(t *run) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.left {
+		return false
+	}
+	j.run.Store(t)
+	return true
 }
 
 func (j *job) standing(e cacheguard.Entry[*response]) standing {
@@ -222,7 +240,9 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 		outer: http.Header{"Cache-Control": j.w.Header()["Cache-Control"]},
 		shape: j.w,
 	}
-	if j.seen != sightTaken && j.seen != sightOther {
+	if j.seen == sightTaken || j.seen == sightOther {
+		j.fill.idle.Store(true)
+	} else {
 		j.fill.leader.Store(j)
 	}
 	j.late.Store(false)
@@ -384,6 +404,9 @@ func (j *job) fwd() string {
 // leave ends the request's part in everything that goes on without it.
 func (j *job) leave() {
 	j.client.leave()
+	j.mu.Lock()
+	j.left = true
+	j.mu.Unlock()
 	if t := j.run.Load(); t != nil {
 		t.leave(j)
 	}
