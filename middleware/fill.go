@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
@@ -29,7 +30,8 @@ type fill struct {
 	epoch  string    // of the tags, when the run began
 	begun  uint64    // number of its last run among the arrivals
 	outer  http.Header
-	leader *job                // who waits for the run; nil: in the background
+	leader atomic.Pointer[job] // who is to be given the run as it goes; nil: nobody
+	idle   atomic.Bool         // nobody waits for it: it runs in the background
 	shape  http.ResponseWriter // what the handler's writer is to be like; never written to
 }
 
@@ -80,6 +82,11 @@ const failureCooldown = time.Second
 // load runs the handler and says what is to be kept. It returns as soon as it
 // is known that nothing is, and lets the handler go on for its own client.
 func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*response, error) {
+	if prev.State == cacheguard.Fresh && f.idle.Load() && !f.c.keys.selects(f.req, prev.Value.selecting) {
+		// It is time to refresh this entry early, but this request is for
+		// another variant, and would put that in its place.
+		return nil, &unsharedError{reason: "variant"}
+	}
 	if len(f.c.opts.TagHeaders) > 0 {
 		// Without an epoch, what has tags is not kept: see tagged.
 		f.epoch, _ = f.c.marks.epoch(ctx)
@@ -134,10 +141,10 @@ func (f *fill) notShared(v verdict) error {
 // cooled gives an error its cooldown: if something stale is served instead, or
 // nobody waits, the handler is left alone for a moment.
 func (f *fill) cooled(prev cacheguard.Entry[*response], err error) error {
-	if f.leader != nil && !f.servesStale(prev) {
+	if !f.idle.Load() && !f.servesStale(prev) {
 		return err
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { // made here: nothing wraps it
 	case *abortedError:
 		e.cooldown = failureCooldown
 	case *unsharedError:
@@ -161,8 +168,13 @@ func (f *fill) run(ctx context.Context, known *response, prev cacheguard.Entry[*
 	f.begun = f.c.audience.curtain()
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	t := newRun(f.c.opts.MaxBody, f.leader, cancel, f.judge(known, prev, asked))
+	leader := f.leader.Load()
+	t := newRun(f.c.opts.MaxBody, leader, cancel, f.judge(known, prev, asked))
 	t.req = f.req
+	if leader != nil && !leader.adopt(t) {
+		t.leave(leader) // it has gone while the lease was waited for
+		leader = nil
+	}
 	go func() {
 		defer f.c.runs.Done()
 		defer context.AfterFunc(f.c.ctx, func() { cancel(cacheguard.ErrClosed) })()
@@ -171,9 +183,6 @@ func (f *fill) run(ctx context.Context, known *response, prev cacheguard.Entry[*
 		defer func() { t.finish(failure) }() // also if the handler calls runtime.Goexit
 		f.handle(own, t, known, &failure)
 	}()
-	if f.leader != nil {
-		f.leader.run.Store(t)
-	}
 	for streaming := t.streaming; ; {
 		select {
 		case <-streaming:
@@ -181,8 +190,8 @@ func (f *fill) run(ctx context.Context, known *response, prev cacheguard.Entry[*
 			if t.isAlone() {
 				continue
 			}
-			if f.leader != nil {
-				f.leader.wake(errStreaming)
+			if leader != nil {
+				leader.wake(errStreaming)
 			}
 			defer f.c.audience.invite(f.key, f.begun, t)()
 		case <-t.decided:

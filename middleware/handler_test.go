@@ -390,3 +390,41 @@ func TestCloseEndsEverything(t *testing.T) {
 		t.Errorf("after Close: %q", a.body)
 	}
 }
+
+func TestARunThatBeginsAfterItsClientHasLeftIsNotBlocked(t *testing.T) {
+	release, ended := make(chan struct{}), make(chan error, 1)
+	var n atomic.Int64
+	f := newFleet(t, 2, Options{MaxBody: 1000}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=60")
+		if n.Add(1) == 1 {
+			<-release
+			panic(http.ErrAbortHandler)
+		}
+		_, err := io.WriteString(w, strings.Repeat("x", 1<<20))
+		ended <- err
+	})
+	go f.ask(0, "GET", "/p")
+	for n.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan answer, 1)
+	go func() { left <- f.askContext(ctx, 1, "GET", "/p") }()
+	for f.caches[1].waiting.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	leave()
+	<-left
+	for f.caches[1].waiting.Load() != 0 {
+		time.Sleep(time.Millisecond)
+	}
+	close(release) // the other's lease ends, and this flight's turn comes
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("a body that nobody reads and nobody keeps was written")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the handler is blocked")
+	}
+}

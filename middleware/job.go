@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,9 @@ type job struct {
 
 	patience *time.Timer
 	late     atomic.Bool // what it waits for streams, and it came too late for it
+
+	mu   sync.Mutex // protects left, and a run's adoption
+	left bool       // the request is over
 
 	wait    waitState // of the first Do
 	waiting atomic.Pointer[waitState]
@@ -93,6 +97,9 @@ func (j *job) serve() {
 // ask asks the guard for the answer under the present key.
 func (j *job) ask() (cacheguard.Entry[*response], error) {
 	j.seen, j.fill = sightNone, nil
+	if t := j.run.Swap(nil); t != nil {
+		t.leave(j) // of a step before, which somebody else's answer has overtaken
+	}
 	a := cacheguard.Ask[*response]{Accept: j.accept}
 	j.crowded = j.c.waiting.Add(1) > int64(j.c.opts.MaxWaiting)
 	defer j.c.waiting.Add(-1)
@@ -109,6 +116,7 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 	j.waiting.Store(nil)
 	wait.end(context.Canceled)
 	if j.fill != nil {
+		j.fill.leader.Store(nil) // a run that begins from now on is not this request's
 		j.patience.Stop()
 		j.c.audience.leave(j.key, j)
 	}
@@ -171,8 +179,21 @@ func (j *job) take() {
 
 func (j *job) unlead() {
 	if j.fill != nil {
-		j.fill.leader = nil
+		j.fill.leader.Store(nil)
+		j.fill.idle.Store(true)
 	}
+}
+
+// adopt takes the run that the request's fill has begun, to be read as it goes.
+// It reports false if the request is over.
+func (j *job) adopt(t *run) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.left {
+		return false
+	}
+	j.run.Store(t)
+	return true
 }
 
 func (j *job) standing(e cacheguard.Entry[*response]) standing {
@@ -219,8 +240,10 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 		outer: http.Header{"Cache-Control": j.w.Header()["Cache-Control"]},
 		shape: j.w,
 	}
-	if j.seen != sightTaken && j.seen != sightOther {
-		j.fill.leader = j
+	if j.seen == sightTaken || j.seen == sightOther {
+		j.fill.idle.Store(true)
+	} else {
+		j.fill.leader.Store(j)
 	}
 	j.late.Store(false)
 	j.patience = time.AfterFunc(j.c.opts.WaitLimit, func() {
@@ -381,6 +404,9 @@ func (j *job) fwd() string {
 // leave ends the request's part in everything that goes on without it.
 func (j *job) leave() {
 	j.client.leave()
+	j.mu.Lock()
+	j.left = true
+	j.mu.Unlock()
 	if t := j.run.Load(); t != nil {
 		t.leave(j)
 	}

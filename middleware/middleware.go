@@ -115,17 +115,32 @@ func (c *Cache) With(policy Policy) func(next http.Handler) http.Handler {
 // off it only passes requests on; entries stay.
 func (c *Cache) SetEnabled(on bool) { c.off.Store(!on) }
 
-// Close ends the cache: runs that others wait for are cancelled (cause
-// cacheguard.ErrClosed), leases are released. It waits for all of it. Requests
-// that come later go straight to the handler. Closing twice is fine.
+// Close ends the cache: runs are cancelled (cause cacheguard.ErrClosed), leases
+// are released. It waits for all of it, for handlers that do not heed their
+// context at most FillLimit; if one is still running then, it says so in its
+// error. Requests that come later go straight to the handler. Closing twice is
+// fine.
 func (c *Cache) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	c.end()
 	err := errors.Join(c.guard.Close(), c.marks.close())
-	c.runs.Wait()
-	return err
+	return errors.Join(err, c.waitForRuns())
+}
+
+func (c *Cache) waitForRuns() error {
+	done := make(chan struct{})
+	go func() {
+		c.runs.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(c.opts.FillLimit):
+		return fmt.Errorf("middleware: a handler is still running %v after Close", c.opts.FillLimit)
+	}
 }
 
 // enter counts a goroutine of the cache; false: the cache is closed.

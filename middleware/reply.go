@@ -12,6 +12,9 @@ import (
 // reply answers with a stored response, or one that another's run has brought.
 func (j *job) reply(p *response, e cacheguard.Entry[*response]) {
 	st := cacheStatus{hit: true, ttl: p.lifetime - p.age(e.Age), hasTTL: true}
+	if e.State == cacheguard.Stale && st.ttl >= 0 { // made stale by hand, or a little early
+		st.ttl = -1
+	}
 	if e.State == cacheguard.Rebuilt || e.State == cacheguard.Followed {
 		st = cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true}
 	}
