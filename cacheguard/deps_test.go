@@ -79,7 +79,7 @@ var layers = []layer{
 	{"cacheguard/slogguard", []string{"cacheguard", "cacheguard/store"}, "logs are built on hooks, as a user's own would be"},
 	{"middleware", []string{"cacheguard", "cacheguard/store", "internal/..."}, "the HTTP cache works over any backend"},
 	{"cmd/demo-api", []string{"cacheguard/...", "cacheguard", "middleware"}, "the demo uses what a user can use, and no internal package"},
-	{"loadtest", []string{"internal/child", "internal/redistest"}, "the load test knows the fleet only by HTTP, as its clients do"},
+	{"loadtest", []string{"internal/child", "internal/faultproxy", "internal/redistest"}, "the load test knows the fleet only by HTTP, as its clients do"},
 	{"deploy", nil, "it is what operators load, with nothing but tests in Go"},
 	{"docs", nil, "it is what people read, with nothing but tests in Go"},
 	{"internal/redistest", []string{"internal/child"}, "tests of every layer start servers with it"},

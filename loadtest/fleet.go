@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/internal/child"
+	"github.com/cacheguard-go/cacheguard/internal/faultproxy"
 )
 
 // fleet is a number of demo-api processes that share a Redis and an origin.
@@ -31,14 +32,16 @@ type fleet struct {
 // replica is one process.
 type replica struct {
 	*child.Child
-	addr string // host and port
-	log  *tail  // the end of what it said
+	proxy *faultproxy.Proxy // between it and Redis; nil: none
+	addr  string            // host and port
+	log   *tail             // the end of what it said
 }
 
 // fleetArgs are what the processes of a fleet are told.
 type fleetArgs struct {
 	redis, origin, mode string
 	ttl, grace          time.Duration
+	proxied             bool // each process has a proxy between itself and Redis
 }
 
 func (a fleetArgs) flags() []string {
@@ -74,7 +77,7 @@ func startFleet(ctx context.Context, n int, binary string, args fleetArgs) (_ *f
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for range n {
-		r, err := startReplica(ctx, binary, args)
+		r, err := f.start(ctx)
 		if err != nil {
 			return f, err
 		}
@@ -160,9 +163,12 @@ func (f *fleet) awaitReady(ctx context.Context, r *replica) error {
 func (f *fleet) replace(ctx context.Context, gone *replica) (*replica, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	r, err := startReplica(ctx, f.binary, f.args)
+	r, err := f.start(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if gone.proxy != nil {
+		gone.proxy.Close()
 	}
 	f.replicas[slices.Index(f.replicas, gone)] = r
 	return r, f.awaitReady(ctx, r)
@@ -229,6 +235,9 @@ func (f *fleet) stop() error {
 		wg.Go(func() {
 			if err := r.Stop(stopLimit); err != nil {
 				errs[i] = fmt.Errorf("stopping demo-api: %w: %s", err, r.log)
+			}
+			if r.proxy != nil {
+				r.proxy.Close()
 			}
 		})
 	}

@@ -28,6 +28,9 @@ type origin struct {
 type item struct {
 	version int64
 	loads   int64 // questions for it
+	active  int64 // of these under way
+	most    int64 // of these under way at once
+	fails   bool  // they are answered with an error
 }
 
 // productOf is what version v of a product looks like: each field follows from
@@ -64,8 +67,8 @@ func (o *origin) Close() error {
 // can be old when it arrives, which is what fences are for.
 func (o *origin) get(w http.ResponseWriter, r *http.Request) {
 	key := r.PathValue("id")
-	version := o.begin(key)
-	defer o.end()
+	version, fails := o.begin(key)
+	defer o.end(key)
 	if version == 0 {
 		http.NotFound(w, r)
 		return
@@ -73,6 +76,10 @@ func (o *origin) get(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-time.After(o.service):
 	case <-r.Context().Done():
+		return
+	}
+	if fails {
+		http.Error(w, "the origin is told to fail", http.StatusServiceUnavailable)
 		return
 	}
 	writeProduct(w, productOf(key, version))
@@ -93,23 +100,43 @@ func writeProduct(w http.ResponseWriter, p product) {
 	json.NewEncoder(w).Encode(p) // that the client is gone is the client's affair
 }
 
-// begin counts a load and returns the version that it sees; 0: no such product.
-func (o *origin) begin(key string) int64 {
+// begin counts a load and returns the version that it sees, 0 if there is no such
+// product, and whether it is to fail.
+func (o *origin) begin(key string) (version int64, fails bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.active++
 	it := o.items[key]
 	if it == nil {
-		return 0
+		return 0, false
 	}
 	it.loads++
-	return it.version
+	it.active++
+	it.most = max(it.most, it.active)
+	return it.version, it.fails
 }
 
-func (o *origin) end() {
+func (o *origin) end(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.active--
+	if it := o.items[key]; it != nil {
+		it.active--
+	}
+}
+
+// fail makes the loads of a product fail from now on, or not.
+func (o *origin) fail(key string, fails bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.items[key].fails = fails
+}
+
+// most is how many loads of a product were under way at once.
+func (o *origin) most(key string) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.items[key].most
 }
 
 // create makes a product, in its version 1.
@@ -150,7 +177,7 @@ func (o *origin) loads(key string) int64 {
 func (o *origin) forgetLoads(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.items[key].loads = 0
+	o.items[key].loads, o.items[key].most = 0, 0
 }
 
 // busy is how many loads are under way.

@@ -92,7 +92,7 @@ func TestSettleWaitsForLoadsUnderWay(t *testing.T) {
 	if err := o.settle(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("settle with a load under way = %v, want the context's error", err)
 	}
-	o.end()
+	o.end("k")
 	if err := o.settle(t.Context()); err != nil {
 		t.Errorf("settle = %v", err)
 	}

@@ -19,6 +19,10 @@ type redisServer struct {
 	addr  string // as for demo-api's -redis
 	info  redisInfo
 	close func() error
+
+	// restart makes it forget everything, as one without persistence does. Nil
+	// for one that was given: others may use it.
+	restart func(context.Context) error
 }
 
 // Close ends it, unless it was given.
@@ -47,7 +51,7 @@ func openRedis(ctx context.Context, given, dir string) (*redisServer, error) {
 	case err != nil:
 		return nil, err
 	}
-	r := &redisServer{addr: server.Addr, close: func() error { server.Stop(); return nil }}
+	r := &redisServer{addr: server.Addr, close: func() error { server.Stop(); return nil }, restart: server.Restart}
 	version, err := redisVersion(ctx, r.addr)
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -63,7 +67,11 @@ func embeddedRedis() (*redisServer, error) {
 	if err := m.StartAddr("127.0.0.1:0"); err != nil {
 		return nil, fmt.Errorf("cannot start the embedded Redis: %w", err)
 	}
-	return &redisServer{addr: m.Addr(), info: redisInfo{kindEmbedded, miniredisVersion()}, close: func() error { m.Close(); return nil }}, nil
+	return &redisServer{
+		addr: m.Addr(), info: redisInfo{kindEmbedded, miniredisVersion()},
+		close:   func() error { m.Close(); return nil },
+		restart: func(context.Context) error { m.FlushAll(); return nil },
+	}, nil
 }
 
 func miniredisVersion() string {

@@ -20,6 +20,9 @@ type scenario struct {
 	// minReplicas is how many processes it takes; 0: one.
 	minReplicas int
 
+	// proxied: each process has a proxy between itself and Redis, to be cut off.
+	proxied bool
+
 	// prepare, if set, runs once before the rounds.
 	prepare func(ctx context.Context, sh *show) error
 
@@ -31,7 +34,7 @@ type scenario struct {
 }
 
 // scenarios are all there are, in the order in which they run.
-var scenarios = []scenario{cold, expiry, invalidate, crash, stopped}
+var scenarios = []scenario{cold, expiry, invalidate, crash, stopped, partition, redisHang, redisRestart}
 
 // show is one scenario in one mode: the fleet that is on the stage, and the
 // callers that are connected to it.
@@ -69,6 +72,7 @@ type round struct {
 	staleFor   bool            // stale was looked for
 	waited     int64           // callers who waited for a load though they need not
 	takeovers  int64           // loads by others after the process that loaded was gone
+	outage     *outage         // what an outage of Redis brought; nil: there was none
 	recovery   time.Duration   // from its end until the callers of all others were answered; 0: none was gone
 }
 

@@ -34,7 +34,7 @@ func (st *stage) run(ctx context.Context, sc scenario, mode string) (t tally, er
 	st.progress.say(fmt.Sprintf("%s, mode %s: starting %d processes", sc.name, mode, st.opts.replicas))
 	ttl, grace := sc.lifetime(st.opts.load)
 	fleet, err := startFleet(ctx, st.opts.replicas, st.binary, fleetArgs{
-		redis: st.redis.addr, origin: st.origin.url, mode: mode, ttl: ttl, grace: grace,
+		redis: st.redis.addr, origin: st.origin.url, mode: mode, ttl: ttl, grace: grace, proxied: sc.proxied,
 	})
 	if err != nil {
 		return t, err
