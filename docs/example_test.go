@@ -10,6 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -80,6 +83,15 @@ func quickStartLease(ctx context.Context, s store.Store, db *sql.DB, id string, 
 			return err
 		}
 		return store.ErrFenced // a later holder was here (or there is no such row)
+	})
+	return err
+}
+
+func quickStartJob(ctx context.Context, s store.Store, sendInvoices func(context.Context, store.Token) error) error {
+	locker := lease.New(s, lease.Options{Namespace: "jobs"})
+	defer locker.Close()
+	err := locker.Do(ctx, "invoices/2026-11", func(ctx context.Context, token store.Token) error {
+		return sendInvoices(ctx, token)
 	})
 	return err
 }
@@ -231,6 +243,49 @@ func (r *repository) renameThrough(ctx context.Context, id, name string) (Produc
 }
 
 var _ = []any{connect, connectCluster, connectSentinel, connectTLS, checkAtStart, quickStartLease, mount, purge, perRoute,
-	(*repository).rename, (*repository).renameThrough}
+	fromGoRedisCache, (*repository).rename, (*repository).renameThrough}
+
+// The snippets that need no server are run as well.
+
+func TestTheSnippetsDoWhatThePagesSay(t *testing.T) {
+	ctx, repo := t.Context(), &repository{}
+	if err := quickStartGuard(ctx, inMemory(), repo, "1"); err != nil {
+		t.Errorf("the guard: %v", err)
+	}
+	if p, err := fromSingleflight(ctx, inMemory(), repo, "1"); err != nil || p.Name != "Lamp" {
+		t.Errorf("from singleflight: %v, %v", p, err)
+	}
+	var token store.Token
+	work := func(_ context.Context, given store.Token) error { token = given; return nil }
+	if err := quickStartJob(ctx, inMemory(), work); err != nil || token == 0 {
+		t.Errorf("the lease: token %d, %v", token, err)
+	}
+	token = 0
+	if err := fromSetNX(ctx, inMemory(), work); err != nil || token == 0 {
+		t.Errorf("from SET NX: token %d, %v", token, err)
+	}
+	for name, route := range map[string]func(store.Store, chi.Router) (*middleware.Cache, error){
+		"quick start": quickStartHTTP, "from stampede": func(s store.Store, r chi.Router) (*middleware.Cache, error) {
+			pages, err := fromStampede(s, r)
+			r.Get("/products/{id}", getProduct)
+			return pages, err
+		},
+	} {
+		r := chi.NewRouter()
+		pages, err := route(inMemory(), r)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, want := range []string{"stored", "hit"} {
+			w := httptest.NewRecorder()
+			r.ServeHTTP(w, httptest.NewRequest("GET", "/products/7", nil))
+			if status := w.Header().Get("Cache-Status"); w.Body.String() != "7" || !strings.Contains(status, want) {
+				t.Errorf("%s: %q, Cache-Status %q; want 7 and %s", name, w.Body, status, want)
+			}
+		}
+		pages.Close()
+	}
+}
 
 func inMemory() store.Store { return memstore.New(memstore.Options{}) }
