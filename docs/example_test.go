@@ -10,6 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -27,12 +30,9 @@ import (
 type Product struct{ ID, Name string }
 
 // repository stands for a service's access to its database.
-type repository struct {
-	db       *sql.DB
-	products *cacheguard.Guard[Product]
-}
+type repository struct{}
 
-func (r *repository) loadProduct(_ context.Context, id string) (Product, error) {
+func (repository) loadProduct(_ context.Context, id string) (Product, error) {
 	if id != "1" {
 		return Product{}, fmt.Errorf("product %s: %w", id, cacheguard.ErrNotFound)
 	}
@@ -54,7 +54,7 @@ func quickStartHTTP(s store.Store, r chi.Router) (*middleware.Cache, error) {
 	return pages, nil
 }
 
-func quickStartGuard(ctx context.Context, s store.Store, repo *repository, id string) error {
+func quickStartGuard(ctx context.Context, s store.Store, repo repository, id string) error {
 	products, err := cacheguard.New(s, cacheguard.Options[Product]{Namespace: "products"})
 	if err != nil {
 		return err
@@ -80,6 +80,15 @@ func quickStartLease(ctx context.Context, s store.Store, db *sql.DB, id string, 
 			return err
 		}
 		return store.ErrFenced // a later holder was here (or there is no such row)
+	})
+	return err
+}
+
+func quickStartJob(ctx context.Context, s store.Store, sendInvoices func(context.Context, store.Token) error) error {
+	locker := lease.New(s, lease.Options{Namespace: "jobs"})
+	defer locker.Close()
+	err := locker.Do(ctx, "invoices/2026-11", func(ctx context.Context, token store.Token) error {
+		return sendInvoices(ctx, token)
 	})
 	return err
 }
@@ -132,7 +141,7 @@ func checkAtStart(ctx context.Context, s *redisstore.Store, warn func(string)) e
 }
 
 // From singleflight.
-func fromSingleflight(ctx context.Context, s store.Store, repo *repository, id string) (Product, error) {
+func fromSingleflight(ctx context.Context, s store.Store, repo repository, id string) (Product, error) {
 	products, err := cacheguard.New(s, cacheguard.Options[Product]{
 		Namespace: "products",
 		Lifetime:  cacheguard.Lifetime{TTL: time.Minute, Grace: 10 * time.Minute},
@@ -145,7 +154,7 @@ func fromSingleflight(ctx context.Context, s store.Store, repo *repository, id s
 }
 
 // From go-redis/cache.
-func fromGoRedisCache(ctx context.Context, rdb redis.UniversalClient, repo *repository, id string) (Product, error) {
+func fromGoRedisCache(ctx context.Context, rdb redis.UniversalClient, repo repository, id string) (Product, error) {
 	s, err := redisstore.New(rdb, redisstore.Options{})
 	if err != nil {
 		return Product{}, err
@@ -216,21 +225,67 @@ func perRoute(pages *middleware.Cache, r chi.Router, listProducts http.HandlerFu
 }
 
 // The write paths.
-func (r *repository) rename(ctx context.Context, id, name string) error {
-	if _, err := r.db.ExecContext(ctx, `UPDATE products SET name = $2 WHERE id = $1`, id, name); err != nil {
-		return errors.Join(err, r.products.Invalidate(ctx, id)) // it may have been committed
+
+// Repository reads through the guard and writes the database.
+type Repository struct {
+	db interface {
+		UpdatePrice(ctx context.Context, id string, cents int64) error
 	}
-	return r.products.Invalidate(ctx, id)
+	products *cacheguard.Guard[Product]
 }
 
-func (r *repository) renameThrough(ctx context.Context, id, name string) (Product, error) {
-	return r.products.Update(ctx, id, func(ctx context.Context) (p Product, err error) {
-		err = r.db.QueryRowContext(ctx, `UPDATE products SET name = $2 WHERE id = $1 RETURNING id, name`, id, name).Scan(&p.ID, &p.Name)
-		return p, err
-	})
+func (r *Repository) UpdatePrice(ctx context.Context, id string, cents int64) error {
+	if err := r.db.UpdatePrice(ctx, id, cents); err != nil { // 1. commit
+		r.products.Invalidate(context.WithoutCancel(ctx), id) // it may have been committed all the same
+		return err
+	}
+	return r.products.Invalidate(context.WithoutCancel(ctx), id) // 2. then invalidate
 }
 
 var _ = []any{connect, connectCluster, connectSentinel, connectTLS, checkAtStart, quickStartLease, mount, purge, perRoute,
-	(*repository).rename, (*repository).renameThrough}
+	fromGoRedisCache, (*Repository).UpdatePrice}
+
+// The snippets that need no server are run as well.
+
+func TestTheSnippetsDoWhatThePagesSay(t *testing.T) {
+	ctx, repo := t.Context(), repository{}
+	if err := quickStartGuard(ctx, inMemory(), repo, "1"); err != nil {
+		t.Errorf("the guard: %v", err)
+	}
+	if p, err := fromSingleflight(ctx, inMemory(), repo, "1"); err != nil || p.Name != "Lamp" {
+		t.Errorf("from singleflight: %v, %v", p, err)
+	}
+	var token store.Token
+	work := func(_ context.Context, given store.Token) error { token = given; return nil }
+	if err := quickStartJob(ctx, inMemory(), work); err != nil || token == 0 {
+		t.Errorf("the lease: token %d, %v", token, err)
+	}
+	token = 0
+	if err := fromSetNX(ctx, inMemory(), work); err != nil || token == 0 {
+		t.Errorf("from SET NX: token %d, %v", token, err)
+	}
+	for name, route := range map[string]func(store.Store, chi.Router) (*middleware.Cache, error){
+		"quick start": quickStartHTTP, "from stampede": func(s store.Store, r chi.Router) (*middleware.Cache, error) {
+			pages, err := fromStampede(s, r)
+			r.Get("/products/{id}", getProduct)
+			return pages, err
+		},
+	} {
+		r := chi.NewRouter()
+		pages, err := route(inMemory(), r)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, want := range []string{"stored", "hit"} {
+			w := httptest.NewRecorder()
+			r.ServeHTTP(w, httptest.NewRequest("GET", "/products/7", nil))
+			if status := w.Header().Get("Cache-Status"); w.Body.String() != "7" || !strings.Contains(status, want) {
+				t.Errorf("%s: %q, Cache-Status %q; want 7 and %s", name, w.Body, status, want)
+			}
+		}
+		pages.Close()
+	}
+}
 
 func inMemory() store.Store { return memstore.New(memstore.Options{}) }
