@@ -23,7 +23,10 @@ var guardedNear = strategy{
 }
 
 func openGuard(e env, near cacheguard.Near) (storage, error) {
-	client := newClient(e)
+	return openGuardOn(newClient(e), e.load, near)
+}
+
+func openGuardOn(client *redis.Client, load loader, near cacheguard.Near) (storage, error) {
 	s, err := redisstore.New(client, redisstore.Options{})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -34,7 +37,7 @@ func openGuard(e env, near cacheguard.Near) (storage, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close(), client.Close())
 	}
-	return &guard{client: client, store: s, guard: g, load: cacheguard.Loader[[]byte](e.load)}, nil
+	return &guard{client: client, store: s, guard: g, load: cacheguard.Loader[[]byte](load)}, nil
 }
 
 type guard struct {

@@ -3,6 +3,7 @@
 //
 //	go run .
 //	go run . -short -only cacheguard,redislock
+//	go run . -capacity
 //
 // It starts a redis-server of its own (one must be on PATH), and for each
 // strategy processes of this program, whose origin it is.
@@ -50,8 +51,11 @@ type options struct {
 	storm int           // storms of each shape
 	keys  int           // of each fault
 	hits  time.Duration // of each number of goroutines
+	short bool
 	json  string
 	doc   string
+
+	capacity bool
 }
 
 func parseFlags(args []string, out io.Writer) (o options, err error) {
@@ -61,13 +65,14 @@ func parseFlags(args []string, out io.Writer) (o options, err error) {
 	short := fs.Bool("short", false, "few storms, keys and reads: a look, not a measurement")
 	fs.StringVar(&o.json, "json", "", "`file` to write the results to")
 	fs.StringVar(&o.doc, "doc", "", "`file` whose marked section is to be replaced by the tables")
+	fs.BoolVar(&o.capacity, "capacity", false, "measure instead how this library's cost grows with processes, callers, load time and keys")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("%q is not a flag; see -help", fs.Arg(0))
 	}
-	o.storm, o.keys, o.hits = 10, 5, 400*time.Millisecond
+	o.storm, o.keys, o.hits, o.short = 10, 5, 400*time.Millisecond, *short
 	if *short {
 		o.storm, o.keys, o.hits = 2, 2, 50*time.Millisecond
 	}
@@ -96,11 +101,12 @@ func strategiesNamed(list string) (found []strategy, err error) {
 }
 
 func strategyNamed(name string) (strategy, error) {
-	i := slices.IndexFunc(strategies, func(s strategy) bool { return s.name == name })
-	if i < 0 {
-		return strategy{}, fmt.Errorf("there is no strategy %q", name)
+	for _, s := range append(strategies, plain) {
+		if s.name == name {
+			return s, nil
+		}
 	}
-	return strategies[i], nil
+	return strategy{}, fmt.Errorf("there is no strategy %q", name)
 }
 
 // run does what args say. The tables go to out, progress to log.
@@ -109,45 +115,55 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	rep, err := measure(ctx, o, log)
+	var results interface{ page() page }
+	if o.capacity {
+		results, err = withStage(ctx, log, func(st *stage, _ *redistest.Server) (capacity, error) { return st.measureCapacity(ctx, o) })
+	} else {
+		results, err = withStage(ctx, log, func(st *stage, server *redistest.Server) (report, error) { return st.compare(ctx, o, server) })
+	}
 	if ctx.Err() != nil {
-		err = errors.New("interrupted")
+		return errors.New("interrupted")
 	}
 	if err != nil {
 		return err
 	}
-	rep.print(out)
+	results.page().print(out)
 	if o.json != "" {
-		err = errors.Join(err, rep.writeJSON(o.json))
+		err = errors.Join(err, writeJSON(o.json, results))
 	}
 	if o.doc != "" {
-		err = errors.Join(err, rep.writeDoc(o.doc))
+		err = errors.Join(err, results.page().writeInto(o.doc))
 	}
 	return err
 }
 
-// measure runs everything.
-func measure(ctx context.Context, o options, log io.Writer) (rep report, err error) {
+// withStage runs measure with a Redis and an origin, which are gone when it
+// returns.
+func withStage[R any](ctx context.Context, log io.Writer, measure func(*stage, *redistest.Server) (R, error)) (none R, err error) {
 	dir, err := os.MkdirTemp("", "cacheguard-peers-")
 	if err != nil {
-		return rep, err
+		return none, err
 	}
 	defer os.RemoveAll(dir)
 	server, err := redistest.StartServer(ctx, dir)
 	if err != nil {
-		return rep, fmt.Errorf("%w; install it to run the comparison", err)
+		return none, fmt.Errorf("%w; install it to run this", err)
 	}
 	defer server.Stop()
 	begin := time.Now()
-	say := func(format string, args ...any) {
+	st, err := newStage(server.Addr, func(format string, args ...any) {
 		fmt.Fprintf(log, "%6.1fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
-	}
-	st, err := newStage(server.Addr, say)
+	})
 	if err != nil {
-		return rep, err
+		return none, err
 	}
 	defer st.Close()
+	return measure(st, server)
+}
 
+// compare runs everything for all strategies.
+func (st *stage) compare(ctx context.Context, o options, server *redistest.Server) (rep report, err error) {
+	begin := time.Now()
 	rep = newReport(begin, o)
 	if rep.Redis, err = redisVersion(ctx, server.Addr); err != nil {
 		return rep, err
@@ -167,7 +183,7 @@ func measure(ctx context.Context, o options, log io.Writer) (rep report, err err
 		return rep, err
 	}
 	for _, s := range o.only {
-		say("hits: %s", s.name)
+		st.say("hits: %s", s.name)
 		if rep.of(s).Hits, err = st.hits(ctx, s, o.hits); err != nil {
 			return rep, fmt.Errorf("%s: %w", s.name, err)
 		}

@@ -80,7 +80,9 @@ func TestTheGuardKeepsItsPromisesBesideItsPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err := measure(t.Context(), o, io.Discard)
+	rep, err := withStage(t.Context(), io.Discard, func(st *stage, server *redistest.Server) (report, error) {
+		return st.compare(t.Context(), o, server)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +147,7 @@ func TestTheTablesReplaceTheirSectionAlone(t *testing.T) {
 	if err := os.WriteFile(file, []byte("before\n"+docBegin+"old\n"+docEnd+"after\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := (report{Date: "today"}).writeDoc(file); err != nil {
+	if err := (page{about: "today"}).writeInto(file); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(file)
@@ -160,10 +162,32 @@ func TestTheTablesReplaceTheirSectionAlone(t *testing.T) {
 	if err := os.WriteFile(file, []byte("no section"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := (report{}).writeDoc(file); err == nil {
+	if err := (page{}).writeInto(file); err == nil {
 		t.Error("a document without a section was accepted")
 	}
-	if err := (report{}).writeDoc(file + ".missing"); !errors.Is(err, os.ErrNotExist) {
+	if err := (page{}).writeInto(file + ".missing"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("err = %v", err)
+	}
+}
+
+func TestTheCostsAreCountedAndAddedUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes twenty seconds")
+	}
+	st := newTestStage(t)
+	c, err := st.measureCapacity(t.Context(), options{short: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range slices.Concat(c.Replicas, c.Callers, c.Times) {
+		if slices.Max(k.Loads) != 1 || k.Sent < 2 || k.Sent > 3.5 {
+			t.Errorf("%+v: want one load and about three commands of each process", k)
+		}
+	}
+	if c.EntryBytes < 1024 || c.RecordBytes <= 0 || c.RecordLife <= 0 || c.ReadCPU <= 0 || c.RebuildCPU <= c.ReadCPU {
+		t.Errorf("units that cannot be: %+v", c)
+	}
+	if rows := c.projection().rows; len(rows) == 0 {
+		t.Error("nothing was calculated")
 	}
 }

@@ -1,18 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -90,14 +86,6 @@ func redisVersion(ctx context.Context, addr string) (string, error) {
 		}
 	}
 	return "unknown", err
-}
-
-// table is rows of cells below a head.
-type table struct {
-	title string
-	notes string // what the columns mean
-	head  []string
-	rows  [][]string
 }
 
 // tables are the whole report for people.
@@ -236,63 +224,13 @@ func (r report) about() string {
 		r.Date, r.Go, r.Redis, r.CPUs, r.Load, r.Seconds)
 }
 
-// print writes the tables for a terminal.
-func (r report) print(out io.Writer) {
-	fmt.Fprintf(out, "\n%s\n", r.about())
-	for _, t := range r.tables() {
-		fmt.Fprintf(out, "\n%s\n\n", t.title)
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, strings.Join(t.head, "\t"))
-		for _, row := range t.rows {
-			fmt.Fprintln(w, strings.Join(row, "\t"))
-		}
-		w.Flush()
-		if t.notes != "" {
-			fmt.Fprintf(out, "\n%s\n", t.notes)
-		}
-	}
-}
+// page is the report for people.
+func (r report) page() page { return page{r.about(), r.tables()} }
 
-// markdown is the same for a document.
-func (r report) markdown() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", r.about())
-	for _, t := range r.tables() {
-		fmt.Fprintf(&b, "\n### %s\n\n", t.title)
-		fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(t.head, " | "), strings.Repeat("---|", len(t.head)))
-		for _, row := range t.rows {
-			fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-		}
-		if t.notes != "" {
-			fmt.Fprintf(&b, "\n%s\n", t.notes)
-		}
-	}
-	return b.String()
-}
-
-func (r report) writeJSON(file string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
+func writeJSON(file string, results any) error {
+	data, err := json.MarshalIndent(results, "", "  ")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(file, append(data, '\n'), 0o644)
-}
-
-// The section of a document that is ours.
-const (
-	docBegin = "<!-- peers: begin (written by go run . -doc) -->\n"
-	docEnd   = "<!-- peers: end -->\n"
-)
-
-func (r report) writeDoc(file string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, begun := bytes.Cut(text, []byte(docBegin))
-	_, after, ended := bytes.Cut(rest, []byte(docEnd))
-	if !begun || !ended {
-		return errors.New(file + " has no section for the tables")
-	}
-	return os.WriteFile(file, slices.Concat(before, []byte(docBegin+"\n"+r.markdown()+"\n"+docEnd), after), 0o644)
 }
