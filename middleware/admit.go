@@ -12,6 +12,7 @@ import (
 type admission struct {
 	bypass       string     // why it goes past the cache; "": it does not
 	cc           directives // what it asks of the cache
+	plain        bool       // it asks nothing of it
 	credentialed bool       // it has credentials that are not part of its key
 }
 
@@ -20,7 +21,10 @@ func (o *Options) admit(r *http.Request) admission {
 	if reason := o.past(r); reason != "" {
 		return admission{bypass: reason}
 	}
-	a := admission{cc: requestDirectives(r.Header)}
+	a := admission{plain: r.Header["Cache-Control"] == nil && r.Header["Pragma"] == nil}
+	if !a.plain {
+		a.cc = requestDirectives(r.Header)
+	}
 	if a.cc.noStore {
 		return admission{bypass: "request-no-store"}
 	}

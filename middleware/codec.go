@@ -104,7 +104,7 @@ func (codec) Decode(data []byte) (*response, error) {
 	if len(p.trailer) == 0 {
 		p.trailer = nil
 	}
-	return p, nil
+	return p.ready(), nil
 }
 
 // maxStored bounds a stored duration: what max-age can say, and an age.

@@ -305,7 +305,7 @@ func (f *fill) keep(prev cacheguard.Entry[*response], v verdict, t *run) *respon
 	if v.class != classStore {
 		p.lifetime, p.grace = 0, 0
 	}
-	return p
+	return p.ready()
 }
 
 // response makes a response of an answer's header: what is kept of it, and how
@@ -352,6 +352,7 @@ func (f *fill) freshen(ctx context.Context, known *response, prev cacheguard.Ent
 	v := f.judge(nil, prev, asked)(known.status, merged)
 	p := f.response(prev, v, merged)
 	p.status, p.body, p.trailer = known.status, known.body, known.trailer
+	p.ready()
 	switch v.class {
 	case classStore:
 		return p, f.tag(ctx, p, asked)

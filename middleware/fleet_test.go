@@ -149,6 +149,25 @@ func (f *fleet) storm(n int, send func(i int) answer) []answer {
 	return answers
 }
 
+// awaitWaiting waits until n requests wait for an answer, in all servers.
+func (f *fleet) awaitWaiting(n int64) {
+	f.t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		var waiting int64
+		for _, c := range f.caches {
+			waiting += c.waiting.Load()
+		}
+		if waiting == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			f.t.Fatalf("%d requests wait, want %d", waiting, n)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // warm opens n connections to each server.
 func (f *fleet) warm(n int) {
 	for s := range f.servers {

@@ -97,7 +97,8 @@ func (j *job) serve() {
 // ask asks the guard for the answer under the present key.
 func (j *job) ask() (cacheguard.Entry[*response], error) {
 	j.seen, j.fill = sightNone, nil
-	if t := j.run.Swap(nil); t != nil {
+	if t := j.run.Load(); t != nil {
+		j.run.Store(nil)
 		t.leave(j) // of a step before, which somebody else's answer has overtaken
 	}
 	a := cacheguard.Ask[*response]{Accept: j.accept}
@@ -198,7 +199,9 @@ func (j *job) adopt(t *run) bool {
 
 func (j *job) standing(e cacheguard.Entry[*response]) standing {
 	s := standingOf(e)
-	s.forMe = j.askedSince(e)
+	if !s.fresh || !j.adm.plain || e.Value.rules.has(ruleValidate) { // else it makes no difference
+		s.forMe = j.askedSince(e)
+	}
 	if j.above != nil && (j.aboveExpired || e.Value.parentEpoch != j.above.epoch) {
 		s.fresh = false // made stale by hand, with the entry above
 	}

@@ -192,14 +192,24 @@ func rewritten(r *http.Request) bool {
 // normalHost returns host in lower case and without the scheme's default port.
 // ok is false if it is empty or holds what no host holds.
 func normalHost(scheme, host string) (string, bool) {
-	if host == "" || strings.ContainsAny(host, "/?#@\\ \t\r\n\x00") {
-		return host, false
+	upper := false
+	for i := range len(host) {
+		switch c := host[i]; {
+		case c <= ' ' || c == '/' || c == '?' || c == '#' || c == '@' || c == '\\' || c == 0x7f:
+			return host, false
+		case 'A' <= c && c <= 'Z', c >= 0x80:
+			upper = true
+		}
 	}
-	host = strings.ToLower(host)
+	if upper {
+		host = strings.ToLower(host)
+	}
 	if scheme == "https" {
-		return strings.TrimSuffix(host, ":443"), true
+		host = strings.TrimSuffix(host, ":443")
+	} else {
+		host = strings.TrimSuffix(host, ":80")
 	}
-	return strings.TrimSuffix(host, ":80"), true
+	return host, host != ""
 }
 
 // Query says how the query is read when keys are made. The zero Query takes it

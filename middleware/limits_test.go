@@ -148,7 +148,7 @@ func TestAnAnswerThatIsAtOnceStaleGoesToThoseWhoWereThere(t *testing.T) {
 	go func() { first <- f.ask(0, "GET", "/p") }()
 	<-started
 	go func() { second <- f.ask(0, "GET", "/p") }() // after the handler began
-	time.Sleep(20 * time.Millisecond)
+	f.awaitWaiting(2)
 	close(release)
 	if a := <-first; a.body != "run 1" {
 		t.Errorf("first: %q", a.body)

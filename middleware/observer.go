@@ -8,17 +8,22 @@ import (
 )
 
 // observer is the writer of a handler that runs for its own client alone: what
-// is written goes straight through. It looks at the header on its way, once.
+// is written goes straight through. Its header is looked at on its way, once.
 type observer struct {
 	http.ResponseWriter
-	look func(status int, h http.Header)
-	seen bool
+	looker looker
+	seen   bool
+}
+
+// looker looks at the header of an answer before it is sent.
+type looker interface {
+	look(status int, h http.Header)
 }
 
 func (o *observer) see(status int) {
 	if !o.seen {
 		o.seen = true
-		o.look(status, o.Header())
+		o.looker.look(status, o.Header())
 	}
 }
 

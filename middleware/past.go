@@ -7,25 +7,32 @@ import (
 	"time"
 )
 
+// passing is a request that goes past the cache.
+type passing struct {
+	observer
+	c      *Cache
+	r      *http.Request
+	reason string // why
+}
+
 // past serves a request that goes past the cache, and carries out what its
 // success means to what is stored.
 func (c *Cache) past(w http.ResponseWriter, r *http.Request, next http.Handler, reason string) {
-	fwd := fwdBypass
-	if reason == "method" {
-		fwd, reason = fwdMethod, ""
-	}
-	o := &observer{ResponseWriter: w}
-	unsafe := fwd == fwdMethod && !safeMethod(r.Method)
-	o.look = func(status int, h http.Header) {
-		if unsafe && status >= 200 && status < 400 {
-			c.invalidateAfter(r, h)
+	p := &passing{observer: observer{ResponseWriter: w}, c: c, r: r, reason: reason}
+	p.looker = p
+	next.ServeHTTP(p.writer(), c.hiding(r))
+	p.see(http.StatusOK) // the server sends it now, if the handler has sent nothing
+}
+
+func (p *passing) look(status int, h http.Header) {
+	fwd, detail := fwdBypass, p.reason
+	if p.reason == "method" {
+		fwd, detail = fwdMethod, ""
+		if !safeMethod(p.r.Method) && status >= 200 && status < 400 {
+			p.c.invalidateAfter(p.r, h)
 		}
-		c.addStatus(h, cacheStatus{fwd: fwd, detail: reason})
 	}
-	next.ServeHTTP(o.writer(), c.hiding(r))
-	if !o.seen {
-		o.see(http.StatusOK) // the server sends it when the handler has returned
-	}
+	p.c.addStatus(h, cacheStatus{fwd: fwd, detail: detail})
 }
 
 // safeMethod: methods that ask for nothing to be changed (RFC 9110 9.2.1). Any
@@ -76,30 +83,39 @@ func (c *Cache) sameOrigin(r *http.Request, ref string) (string, bool) {
 	return key, err == nil
 }
 
+// forwarding is a request that uses the cache and is answered by a run for it
+// alone.
+type forwarding struct {
+	observer
+	j           *job
+	fwd, detail string
+	asked       time.Time
+	heal        bool
+}
+
 // forward runs the handler for this request alone. If the key is marked as one
 // whose answers are not to be shared and this answer is, the mark is taken
 // away.
 func (j *job) forward(fwd, detail string) {
-	o := &observer{ResponseWriter: j.w}
-	asked := time.Now()
-	heal := false
-	o.look = func(status int, h http.Header) {
-		switch v := j.judge(status, h, asked); {
-		case detail == "dry-run":
-			detail = "dry-" + v.String()
-		case detail == "pass" && j.r.Method == http.MethodGet && status == http.StatusOK:
-			heal = v.class == classStore
-		}
-		j.c.addStatus(h, cacheStatus{fwd: fwd, fwdStatus: status, detail: detail})
-	}
+	f := &forwarding{observer: observer{ResponseWriter: j.w}, j: j, fwd: fwd, detail: detail, asked: time.Now()}
+	f.looker = f
 	j.client.begin()
-	j.next.ServeHTTP(o.writer(), j.c.hiding(j.r))
-	if !o.seen {
-		o.see(http.StatusOK)
-	}
-	if heal {
+	j.next.ServeHTTP(f.writer(), j.c.hiding(j.r))
+	f.see(http.StatusOK)
+	if f.heal {
 		j.c.heal(context.WithoutCancel(j.r.Context()), j.key)
 	}
+}
+
+func (f *forwarding) look(status int, h http.Header) {
+	detail := f.detail
+	switch v := f.j.judge(status, h, f.asked); {
+	case detail == "dry-run":
+		detail = "dry-" + v.String()
+	case detail == "pass" && f.j.r.Method == http.MethodGet && status == http.StatusOK:
+		f.heal = v.class == classStore
+	}
+	f.j.c.addStatus(h, cacheStatus{fwd: f.fwd, fwdStatus: status, detail: detail})
 }
 
 // judge says what might be done with the answer of a run for this request alone.

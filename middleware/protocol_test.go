@@ -154,7 +154,7 @@ func TestANoCacheRequestIsAnsweredByWhatIsAskedAfterIt(t *testing.T) {
 	go func() { first <- f.ask(0, "GET", "/p") }()
 	<-started
 	go func() { second <- f.ask(0, "GET", "/p", "Cache-Control", "no-cache") }()
-	time.Sleep(20 * time.Millisecond) // lets it join what it must not be answered by
+	f.awaitWaiting(2) // so that it has what it must not be answered by before it
 	close(release)
 	a, b := <-first, <-second
 	if a.body != "run 1" || b.body != "run 2" {
@@ -383,7 +383,7 @@ func TestAnInvalidationBeatsAFillThatIsUnderWay(t *testing.T) {
 			}
 			after := make(chan answer, 1)
 			go func() { after <- f.ask(1-server, "GET", "/p") }()
-			time.Sleep(20 * time.Millisecond)
+			f.awaitWaiting(2)
 			close(release)
 			if a := <-first; a.body != "v0" {
 				t.Errorf("who asked before got %q", a.body)

@@ -19,7 +19,7 @@ func (j *job) reply(p *response, e cacheguard.Entry[*response]) {
 		st = cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true}
 	}
 	h := j.w.Header()
-	room := mergeHeader(h, p.header, 3)
+	room := p.replay(h, 3)
 	room = setField(h, "Age", strconv.FormatInt(ageSeconds(p.age(e.Age)), 10), room)
 	room = j.c.addStatusTo(h, st, room)
 	j.send(p.status, p.body, p.trailer, room)
@@ -73,7 +73,7 @@ func (j *job) send(status int, body []byte, trailer http.Header, room []string) 
 	h := j.w.Header()
 	if status == http.StatusOK {
 		switch {
-		case notModified(j.r, h, time.Now()):
+		case isConditional(j.r) && notModified(j.r, h, time.Now()):
 			sendNotModified(j.w)
 			return
 		case j.r.Method == http.MethodGet && j.r.Header["Range"] != nil && trailer == nil && rangeUsable(j.r.Header["Range"]):
@@ -143,7 +143,7 @@ func (j *job) stream(t *run, own bool) {
 		j.c.stripTargets(h)
 	}
 	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: status, collapsed: !own, detail: v.reason})
-	if status == http.StatusOK && notModified(j.r, h, time.Now()) {
+	if status == http.StatusOK && isConditional(j.r) && notModified(j.r, h, time.Now()) {
 		sendNotModified(j.w)
 		return
 	}
@@ -229,13 +229,27 @@ func mergeHeader(dst, src http.Header, extra int) (room []string) {
 	}
 	backing := make([]string, 0, n)
 	for name, values := range src {
-		start := len(backing)
-		backing = append(backing, values...)
-		own := backing[start:len(backing):len(backing)]
-		if name == "Vary" || name == "Set-Cookie" {
-			own = append(dst[name], own...)
-		}
-		dst[name] = own
+		backing = mergeField(dst, name, values, backing)
+	}
+	return backing[len(backing):]
+}
+
+func mergeField(dst http.Header, name string, values, backing []string) []string {
+	start := len(backing)
+	backing = append(backing, values...)
+	own := backing[start:len(backing):len(backing)]
+	if name == "Vary" || name == "Set-Cookie" {
+		own = append(dst[name], own...)
+	}
+	dst[name] = own
+	return backing
+}
+
+// replay is mergeHeader of a stored response's header.
+func (p *response) replay(dst http.Header, extra int) (room []string) {
+	backing := make([]string, 0, p.values+extra)
+	for _, f := range p.fields {
+		backing = mergeField(dst, f.name, f.values, backing)
 	}
 	return backing[len(backing):]
 }

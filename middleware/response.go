@@ -38,10 +38,31 @@ type response struct {
 
 	tags []tag
 
+	// fields are those of header, as a list: walking a map takes longer than
+	// all else that a hit does with it. values counts them.
+	fields []field
+	values int
+
 	// madeBy and curtain tell, in the process that made the response, who was
 	// there before its run began (see audience). They are not stored.
 	madeBy  *Cache
 	curtain uint64
+}
+
+// field is a field of a stored header.
+type field struct {
+	name   string
+	values []string
+}
+
+// ready completes a response whose header is complete.
+func (p *response) ready() *response {
+	p.fields, p.values = make([]field, 0, len(p.header)), 0
+	for _, name := range sortedNames(p.header) {
+		p.fields = append(p.fields, field{name, p.header[name]})
+		p.values += len(p.header[name])
+	}
+	return p
 }
 
 // rules are a response's limits on its own reuse.

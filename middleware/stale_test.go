@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cacheguard-go/cacheguard/cacheguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
 )
 
@@ -249,6 +250,49 @@ func TestFreshUntilItsLifetimeIsOverAndNoLonger(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if a := b.get("/p"); a.body != "run 2" {
 			t.Errorf("served after its lifetime: %v", a.header)
+		}
+	})
+}
+
+func TestStaleWhileRevalidateAsksOnceInTheFleet(t *testing.T) {
+	p := page("max-age=1, stale-while-revalidate=60")
+	f := newFleet(t, 3, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.Header.Get("X-First") == "" {
+			time.Sleep(handlerTime)
+		}
+		p(w, r)
+	})
+	f.warm(20)
+	f.get("/p", "X-First", "1")
+	time.Sleep(1100 * time.Millisecond)
+	f.runs.Store(0)
+	for _, a := range f.storm(60, func(i int) answer { return f.ask(i%3, "GET", "/p") }) {
+		if !a.cached() || a.took > handlerTime*3/4 {
+			t.Errorf("got %q after %v, %v", a.body, a.took, a.header["Cache-Status"])
+		}
+	}
+	time.Sleep(2 * handlerTime)
+	f.wantRuns(1)
+}
+
+func TestAPanicInTheBackgroundIsToldAndFailsNobody(t *testing.T) {
+	var told atomic.Int64
+	opts := Options{Hooks: cacheguard.Hooks{Panic: func(p cacheguard.PanicInfo) {
+		if p.Where == "handler" && p.Value == "broken" && len(p.Stack) > 0 {
+			told.Add(1)
+		}
+	}}}
+	inBubble(t, opts, failing("max-age=10, stale-while-revalidate=60", func(http.ResponseWriter, *http.Request) { panic("broken") }), func(b *bench) {
+		b.get("/p")
+		time.Sleep(11 * time.Second)
+		for range 5 {
+			if a := b.get("/p"); a.status != 200 || a.body != "run 1" {
+				t.Errorf("got %d %q", a.status, a.body)
+			}
+		}
+		synctest.Wait()
+		if told.Load() != 1 {
+			t.Errorf("told of %d panics, want 1: the handler is left alone for a moment", told.Load())
 		}
 	})
 }

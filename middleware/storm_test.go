@@ -13,6 +13,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
 
 // The page of a random site says whom it was made for, by what it depends on:
@@ -109,12 +113,21 @@ func wrong(a answer, path, user, lang string) string {
 }
 
 func TestNobodyGetsWhatIsAnothersInARandomStorm(t *testing.T) {
-	f := newFleet(t, 3, Options{
-		MaxBody: 100 << 10, PassFor: time.Second,
-		Policy: Policy{StaleIfError: time.Second},
-	}, randomPage)
+	t.Run("memory", func(t *testing.T) { randomStorm(t, inMemory(), Options{}) })
+	t.Run("near", func(t *testing.T) {
+		randomStorm(t, inMemory(), Options{Near: cacheguard.Near{MaxEntries: 100}})
+	})
+	t.Run("tags", func(t *testing.T) { randomStorm(t, inMemory(), tagOptions) })
+	t.Run("redis", func(t *testing.T) {
+		randomStorm(t, overRedis(t, redistest.Start(t).Addr, nil), Options{})
+	})
+}
+
+func randomStorm(t *testing.T, stores func() store.Store, opts Options) {
+	opts.MaxBody, opts.PassFor, opts.StaleIfError = 100<<10, time.Second, time.Second
+	f := newFleetOver(t, stores, 3, opts, randomPage, nil)
 	kinds := []string{"plain", "private", "nostore", "cookie", "silent", "stream", "vary", "varybig", "big", "expires"}
-	end := time.Now().Add(3 * time.Second)
+	end := time.Now().Add(2 * time.Second)
 	var wg sync.WaitGroup
 	for i := range 60 {
 		wg.Go(func() {

@@ -44,6 +44,10 @@ func sameValidator(p *response, h http.Header) bool {
 	return true
 }
 
+func isConditional(r *http.Request) bool {
+	return r.Header["If-None-Match"] != nil || r.Header["If-Modified-Since"] != nil
+}
+
 // notModified tells whether the client has what h describes already, by its
 // own conditions (RFC 9110 13.2.2; RFC 9111 4.3.2).
 func notModified(r *http.Request, h http.Header, now time.Time) bool {
