@@ -18,6 +18,7 @@ type options struct {
 	clients   int // of each replica
 	load      time.Duration
 	rounds    int
+	duration  time.Duration // of a soak
 	redis     string
 	json      string
 	list      bool
@@ -41,6 +42,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	fs.IntVar(&o.clients, "clients", 50, "`callers` of each process")
 	fs.DurationVar(&o.load, "load", 100*time.Millisecond, "`time` that the origin takes to answer")
 	fs.IntVar(&o.rounds, "rounds", 5, "`times` that each storm is repeated")
+	fs.DurationVar(&o.duration, "duration", time.Minute, "`time` that the scenario soak takes")
 	fs.StringVar(&o.redis, "redis", "", "`address` or URL of a Redis to use (default: a redis-server from PATH is started, or an embedded one)")
 	fs.StringVar(&o.json, "json", "", "`file` to write the results to")
 	fs.Func("excuse", "`names` of promises, with commas between them, whose breaking is shown and does not count, such as floor on a machine that has other work", func(list string) error {
@@ -82,6 +84,8 @@ func (o options) check() error {
 		return fmt.Errorf("-clients %d is out of range; use at least 1, and at most %d in all replicas together", o.clients, maxCallers)
 	case o.load < time.Millisecond || o.load > maxLoad:
 		return fmt.Errorf("-load %v is out of range; use 1ms to %v", o.load, maxLoad)
+	case o.duration < minDuration || o.duration > maxDuration:
+		return fmt.Errorf("-duration %v is out of range; use %v to %v", o.duration, minDuration, maxDuration)
 	case o.rounds < 1 || o.rounds > maxRounds:
 		return fmt.Errorf("-rounds %d is out of range; use 1 to %d", o.rounds, maxRounds)
 	}
@@ -93,6 +97,10 @@ const (
 	maxCallers  = 10_000
 	maxLoad     = 20 * time.Second // below the demo's LoadLimit
 	maxRounds   = 1000
+
+	// A soak of less has too few samples to tell growth from noise.
+	minDuration = 10 * time.Second
+	maxDuration = 24 * time.Hour
 )
 
 // modesNamed returns the modes in list, each once.
@@ -133,7 +141,7 @@ func promisesNamed(names []string) error {
 func scenariosNamed(list string, replicas int) ([]scenario, error) {
 	tooFew := func(sc scenario) bool { return replicas < sc.minReplicas }
 	if list == "all" {
-		return slices.DeleteFunc(slices.Clone(scenarios), tooFew), nil
+		return slices.DeleteFunc(slices.Clone(scenarios), func(sc scenario) bool { return sc.apart || tooFew(sc) }), nil
 	}
 	var found []scenario
 	for name := range strings.SplitSeq(list, ",") {

@@ -20,6 +20,9 @@ type scenario struct {
 	// minReplicas is how many processes it takes; 0: one.
 	minReplicas int
 
+	// apart: it is run only when it is named, and once: its length is -duration.
+	apart bool
+
 	// proxied: each process has a proxy between itself and Redis, to be cut off.
 	proxied bool
 
@@ -34,7 +37,7 @@ type scenario struct {
 }
 
 // scenarios are all there are, in the order in which they run.
-var scenarios = []scenario{cold, expiry, invalidate, crash, stopped, partition, redisHang, redisRestart}
+var scenarios = []scenario{cold, expiry, invalidate, crash, stopped, partition, redisHang, redisRestart, failingOrigin, manyKeys, deploy, soak}
 
 // show is one scenario in one mode: the fleet that is on the stage, and the
 // callers that are connected to it.
@@ -73,7 +76,11 @@ type round struct {
 	waited     int64           // callers who waited for a load though they need not
 	takeovers  int64           // loads by others after the process that loaded was gone
 	outage     *outage         // what an outage of Redis brought; nil: there was none
-	recovery   time.Duration   // from its end until the callers of all others were answered; 0: none was gone
+	failing    *failing        // what a failing origin brought; nil: it did not fail
+	spread     *spread         // of many products; nil: there is one
+	rolled     *rolled         // what restarts brought; nil: there were none
+	soaked     *soaked         // what a long time brought; nil: it was short
+	recovery   time.Duration   // until all was well again, as the scenario means it; 0: nothing went wrong
 }
 
 // judge counts what is wrong with the answers. An answer's version must lie

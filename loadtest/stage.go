@@ -56,8 +56,12 @@ func (st *stage) run(ctx context.Context, sc scenario, mode string) (t tally, er
 		}
 	}
 	defer func() { st.countLoads(t.rounds) }()
-	for n := range st.opts.rounds {
-		st.progress.round(sc.name, mode, n+1, st.opts.rounds)
+	rounds := st.opts.rounds
+	if sc.apart {
+		rounds = 1
+	}
+	for n := range rounds {
+		st.progress.round(sc.name, mode, n+1, rounds)
 		r, err := sc.round(ctx, sh, n)
 		if err != nil {
 			return t, errors.Join(err, fleet.died())

@@ -28,7 +28,8 @@ loads     questions to the origin in one storm: the fewest and the most of all r
 p50 p99   milliseconds that half, and all but the slowest 1%, of the callers waited at most
 floor     p99 of the same callers at a handler that only sleeps; over: how much later the storm's was, each after its own load (median of the rounds)
 commands  the most that one process sent to Redis in one storm
-recovery  milliseconds from the kill (crash) or stop (pause) of the process that loads until all callers of the others were answered: the shortest and the longest of all rounds
+recovery  milliseconds until all was well again: crash, pause, partition: all callers of the other processes were answered; redis-hang,
+          redis-restart: every process used Redis again; failing-origin: the product was there; the shortest and the longest of all rounds
 `
 
 func printTable(out io.Writer, results []result) {
