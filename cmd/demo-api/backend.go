@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +24,11 @@ type backend struct {
 	store store.Store
 	name  string // for a human
 	close []func() error
+	plug  *plug // of the line to it
+
+	// lease tells who holds a key's lease, by the record that the store keeps.
+	// nil: the store is in memory, and only this process can.
+	lease func(context.Context, store.Key) (leaseState, error)
 
 	// advice is what the log is to say about the server and the client.
 	advice []string
@@ -43,9 +49,11 @@ func (b *backend) Close() error {
 // empty. Every command that leaves for Redis is told to sent.
 func openBackend(ctx context.Context, where string, sent func(command string)) (*backend, error) {
 	if where == "" {
-		return &backend{store: memstore.New(memstore.Options{}), name: "in memory"}, nil
+		line := new(plug)
+		return &backend{store: pluggable{memstore.New(memstore.Options{}), line}, name: "in memory", plug: line}, nil
 	}
-	client, name, err := newClient(where, sent)
+	line := new(plug)
+	client, name, err := newClient(where, func(d dial) dial { return counting(line.through(d), sent) })
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +68,7 @@ func openBackend(ctx context.Context, where string, sent func(command string)) (
 		client.Close()
 		return nil, err
 	}
-	b := &backend{store: s, name: "Redis at " + name, close: []func() error{s.Close, client.Close}}
+	b := &backend{store: s, name: "Redis at " + name, close: []func() error{s.Close, client.Close}, plug: line, lease: leaseRecord(client)}
 	if b.advice, err = s.Advice(ctx, productSpace, listSpace); err != nil {
 		b.advice = append(b.advice, "the server could not be asked what it permits: "+string(store.ClassOf(err)))
 	}
@@ -72,7 +80,9 @@ const reachLimit = 3 * time.Second
 
 // newClient understands HOST:PORT, a redis:// or rediss:// or unix:// URL, and
 // HOST:PORT,HOST:PORT for a Cluster. The name it returns holds no password.
-func newClient(where string, sent func(command string)) (client redis.UniversalClient, name string, err error) {
+//
+// Every connection is opened through what wrap makes of the client's dialer.
+func newClient(where string, wrap func(dial) dial) (client redis.UniversalClient, name string, err error) {
 	if strings.Contains(where, "://") {
 		opt, err := redis.ParseURL(where)
 		if err != nil {
@@ -85,7 +95,7 @@ func newClient(where string, sent func(command string)) (client redis.UniversalC
 		opt.ContextTimeoutEnabled = true
 		opt.MaxRetries = noRetries
 		opt.DialerRetries = 1
-		opt.Dialer = counting(redis.NewDialer(opt), sent)
+		opt.Dialer = wrap(redis.NewDialer(opt))
 		return redis.NewClient(opt), opt.Addr, nil
 	}
 	addrs := strings.Split(where, ",")
@@ -98,11 +108,47 @@ func newClient(where string, sent func(command string)) (client redis.UniversalC
 	dialer := &net.Dialer{Timeout: dialLimit}
 	return redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs:                 slices.Compact(addrs),
-		Dialer:                counting(dialer.DialContext, sent),
+		Dialer:                wrap(dialer.DialContext),
 		ContextTimeoutEnabled: true,
 		MaxRetries:            noRetries,
 		DialerRetries:         1,
 	}), where, nil
+}
+
+// leaseRecord reads the record that redisstore keeps beside an entry, as a human
+// would with HGETALL.
+func leaseRecord(client redis.UniversalClient) func(context.Context, store.Key) (leaseState, error) {
+	return func(ctx context.Context, key store.Key) (leaseState, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialLimit)
+		defer cancel()
+		name := key.Space + ":{" + key.ID + "}:lease"
+		var record *redis.SliceCmd
+		var clock *redis.TimeCmd
+		_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			record, clock = p.HMGet(ctx, name, "holder", "until", "length"), p.Time(ctx)
+			return nil
+		})
+		if err != nil {
+			return leaseState{}, err
+		}
+		return readLease(record.Val(), clock.Val()), nil
+	}
+}
+
+// readLease makes sense of holder, until and length at a time of the server.
+func readLease(fields []any, now time.Time) leaseState {
+	var text [3]string
+	for i, f := range fields {
+		text[i], _ = f.(string)
+	}
+	until, errU := strconv.ParseInt(text[1], 10, 64)
+	length, errL := strconv.ParseInt(text[2], 10, 64)
+	left := time.Duration(until-now.UnixMicro()) * time.Microsecond
+	if text[0] == "" || errU != nil || errL != nil || left <= 0 {
+		return leaseState{Holder: "nobody"}
+	}
+	held := max(0, time.Duration(length)*time.Microsecond-left) // since the last renewal, at least
+	return leaseState{Holder: "another process", Who: store.Holder(text[0]).Process(), Held: millis(held), Left: millis(left)}
 }
 
 // quietly keeps go-redis from writing to the terminal whenever it cannot dial:

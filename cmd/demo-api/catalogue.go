@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
@@ -15,15 +16,16 @@ import (
 // origin first on the write path.
 type catalogue struct {
 	origin   *pool
-	products cache[product]
-	lists    cache[[]product]
+	products *switched[product]
+	lists    *switched[[]product]
+	current  atomic.Value  // the mode of both, a string
 	leases   *lease.Locker // of the stock
 	close    func() error  // of the origin
 }
 
 // newCatalogue opens the origin and the caches in front of it that cfg asks
 // for.
-func newCatalogue(ctx context.Context, cfg config, s store.Store, m *metrics) (_ *catalogue, err error) {
+func newCatalogue(ctx context.Context, cfg config, s store.Store, m *metrics, watch *leaseWatch) (_ *catalogue, err error) {
 	p, closeOrigin, err := openOrigin(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -35,7 +37,9 @@ func newCatalogue(ctx context.Context, cfg config, s store.Store, m *metrics) (_
 		}
 	}()
 	m.watchOrigin(c.origin)
-	if c.products, err = newCache[product](cfg, productSpace, s, m.hooks(productSpace)); err != nil {
+	c.current.Store(cfg.mode)
+	hooks := cacheguard.JoinHooks(m.hooks(productSpace), watch.hooks())
+	if c.products, err = newCache[product](cfg, productSpace, s, hooks); err != nil {
 		return nil, err
 	}
 	if c.lists, err = newCache[[]product](cfg, listSpace, s, m.hooks(listSpace)); err != nil {
@@ -73,14 +77,26 @@ const memProducts = 100
 // Product returns a product as it is now, or as it was at most TTL + grace ago
 // unless it was written meanwhile.
 func (c *catalogue) Product(ctx context.Context, id string) (cacheguard.Entry[product], error) {
-	return c.products.GetEntry(ctx, id, c.origin.Load)
+	return c.products.now().GetEntry(ctx, id, c.origin.Load)
 }
 
 // Products returns all products.
 func (c *catalogue) Products(ctx context.Context) (cacheguard.Entry[[]product], error) {
-	return c.lists.GetEntry(ctx, allProducts, func(ctx context.Context, _ string) ([]product, error) {
+	return c.lists.now().GetEntry(ctx, allProducts, func(ctx context.Context, _ string) ([]product, error) {
 		return c.origin.List(ctx)
 	})
+}
+
+// mode is how the origin is protected now.
+func (c *catalogue) mode() string { return c.current.Load().(string) }
+
+// switchTo changes that.
+func (c *catalogue) switchTo(mode string) error {
+	if err := errors.Join(c.products.switchTo(mode), c.lists.switchTo(mode)); err != nil {
+		return err
+	}
+	c.current.Store(mode)
+	return nil
 }
 
 // allProducts is the key of the one list.

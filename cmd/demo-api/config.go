@@ -25,6 +25,7 @@ type config struct {
 	drain    time.Duration
 
 	loadtest bool
+	controls bool
 }
 
 // modes are the ways to protect the origin, the best first.
@@ -46,6 +47,7 @@ func parseFlags(args []string, out io.Writer) (config, error) {
 	fs.DurationVar(&cfg.ttl, "ttl", 10*time.Second, "`time` that a product is fresh")
 	fs.DurationVar(&cfg.grace, "grace", time.Minute, "`time` after it in which the stale product is served while one process loads it anew")
 	fs.DurationVar(&cfg.drain, "drain", 0, "`time` to go on serving after SIGTERM, while /readyz says no")
+	fs.BoolVar(&cfg.controls, "controls", false, "let callers on other machines use the controls of the page, which break the demo; without it, only those on this one")
 	fs.BoolVar(&cfg.loadtest, "loadtest", false, "serve what loadtest measures with: /floor/{id}?sleep=DURATION, an answer without a store, and a header that holds a request until an instant")
 
 	err := fs.Parse(args)

@@ -56,7 +56,7 @@ func lateWriter(args string) error {
 		return err
 	}
 	defer back.Close()
-	cat, err := newCatalogue(ctx, cfg, back.store, m)
+	cat, err := newCatalogue(ctx, cfg, back.store, m, new(leaseWatch))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@
 //
 //	go run ./cmd/demo-api
 //	curl -i localhost:8080/products/1
+//
+// The page at / shows it live, and can break it in many ways.
 package main
 
 import (
@@ -55,11 +57,15 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, back.Close()) }()
 	m.logs.Advise(back.advice...)
 
-	cat, err := newCatalogue(ctx, cfg, back.store, m)
+	watch := new(leaseWatch)
+	cat, err := newCatalogue(ctx, cfg, back.store, m, watch)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cat.Close()) }()
+
+	show := newLive(cfg, cat, back, watch)
+	defer func() { err = errors.Join(err, show.Close()) }()
 
 	ln, err := net.Listen("tcp", cfg.addr)
 	if err != nil {
@@ -67,7 +73,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	var draining atomic.Bool
 	srv := &http.Server{
-		Handler: newServer(cfg, cat, back.store, m, &draining),
+		Handler: newServer(cfg, show, m, &draining),
 
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,

@@ -17,12 +17,22 @@ import (
 type cache[V any] interface {
 	GetEntry(ctx context.Context, key string, load cacheguard.Loader[V]) (cacheguard.Entry[V], error)
 	Invalidate(ctx context.Context, keys ...string) error
+	Expire(ctx context.Context, keys ...string) error
 	Close() error
 }
 
-// newCache returns the cache of cfg's mode over s, under a namespace of its
-// own.
-func newCache[V any](cfg config, namespace string, s store.Store, hooks cacheguard.Hooks) (cache[V], error) {
+// newCache returns a cache over s that can be switched to any mode, and is in
+// cfg's, under a namespace of its own.
+func newCache[V any](cfg config, namespace string, s store.Store, hooks cacheguard.Hooks) (*switched[V], error) {
+	return newSwitched(cfg.mode, func(mode string) (cache[V], error) {
+		cfg := cfg
+		cfg.mode = mode
+		return openMode[V](cfg, namespace, s, hooks)
+	})
+}
+
+// openMode returns the cache of cfg's mode.
+func openMode[V any](cfg config, namespace string, s store.Store, hooks cacheguard.Hooks) (cache[V], error) {
 	if cfg.mode != "guard" {
 		u := &unguarded[V]{store: s, space: namespace, ttl: cfg.ttl, answered: hooks.Answer}
 		if cfg.mode == "local" {
@@ -115,11 +125,20 @@ func rebuilt[V any](v V, coalesced bool, err error) (cacheguard.Entry[V], error)
 }
 
 func (u *unguarded[V]) Invalidate(ctx context.Context, keys ...string) error {
-	ks := make([]store.Key, len(keys))
-	for i, key := range keys {
-		ks[i] = store.Key{Space: u.space, ID: key}
+	return errors.Join(u.store.Invalidate(ctx, u.keys(keys))...)
+}
+
+// Expire leaves an entry that this cache takes for none.
+func (u *unguarded[V]) Expire(ctx context.Context, keys ...string) error {
+	return errors.Join(u.store.Expire(ctx, u.keys(keys))...)
+}
+
+func (u *unguarded[V]) keys(ids []string) []store.Key {
+	keys := make([]store.Key, len(ids))
+	for i, id := range ids {
+		keys[i] = store.Key{Space: u.space, ID: id}
 	}
-	return errors.Join(u.store.Invalidate(ctx, ks)...)
+	return keys
 }
 
 func (u *unguarded[V]) Close() error { return nil }

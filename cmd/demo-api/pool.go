@@ -15,7 +15,7 @@ import (
 // pool is an origin behind a bounded number of connections, as a database is:
 // who finds none free queues. It counts what it is asked.
 type pool struct {
-	origin
+	*unruly
 	name  string        // for a human
 	slots chan struct{} // one for each connection in use
 
@@ -29,7 +29,7 @@ type pool struct {
 }
 
 func newPool(name string, o origin, connections int) *pool {
-	return &pool{origin: o, name: name, slots: make(chan struct{}, connections), byKey: map[string]int64{}}
+	return &pool{unruly: &unruly{origin: o}, name: name, slots: make(chan struct{}, connections), byKey: map[string]int64{}}
 }
 
 // Load counts each load, and each load of one product if there is such a
@@ -42,7 +42,7 @@ func (p *pool) Load(ctx context.Context, id string) (product, error) {
 	defer release()
 	p.loads.Add(1)
 	begin := time.Now()
-	found, err := p.origin.Load(ctx, id)
+	found, err := p.unruly.Load(ctx, id)
 	p.loading.Add(int64(time.Since(begin)))
 	switch {
 	case err == nil:
@@ -61,7 +61,7 @@ func (p *pool) List(ctx context.Context) ([]product, error) {
 		return nil, err
 	}
 	defer release()
-	return p.origin.List(ctx)
+	return p.unruly.List(ctx)
 }
 
 func (p *pool) Write(ctx context.Context, w product) (product, error) {

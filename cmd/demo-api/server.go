@@ -25,18 +25,22 @@ import (
 type server struct {
 	catalogue *catalogue
 	store     store.Store
+	live      *live
 	draining  *atomic.Bool
 }
 
-func newServer(cfg config, c *catalogue, s store.Store, m *metrics, draining *atomic.Bool) http.Handler {
-	srv := &server{catalogue: c, store: s, draining: draining}
+func newServer(cfg config, l *live, m *metrics, draining *atomic.Bool) http.Handler {
+	srv := &server{catalogue: l.catalogue, store: l.back.store, live: l, draining: draining}
 	r := chi.NewRouter()
 	r.Use(middleware.Recoverer, limitTime)
 	if cfg.loadtest {
 		r.Use(startAtOnce)
 		r.Get("/floor/{id}", getFloor)
 	}
-	r.Get("/", page(cfg, c.origin.name))
+	r.Get("/", page(cfg, l.catalogue.origin.name))
+	r.Get("/live/page.js", asset("text/javascript", liveJS))
+	r.Get("/live/page.css", asset("text/css", liveCSS))
+	r.Route("/live", l.routes)
 	r.Get("/products", srv.listProducts)
 	r.Get("/products/{id}", srv.getProduct)
 	r.Put("/products/{id}", srv.putProduct)
@@ -58,6 +62,7 @@ func limitTime(next http.Handler) http.Handler {
 
 func (s *server) getProduct(w http.ResponseWriter, r *http.Request) {
 	id := chi.URLParam(r, "id")
+	defer s.live.asked(id)()
 	entry, err := s.catalogue.Product(r.Context(), id)
 	if err != nil {
 		fail(w, r, err)

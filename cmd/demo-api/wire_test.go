@@ -63,7 +63,9 @@ func TestCommandsOfARealClientAreCountedAsItSentThem(t *testing.T) {
 	var mu sync.Mutex
 	count := map[string]int{}
 	m := embeddedRedis(t)
-	client, _, err := newClient(m.Addr(), func(name string) { mu.Lock(); count[name]++; mu.Unlock() })
+	client, _, err := newClient(m.Addr(), func(d dial) dial {
+		return counting(d, func(name string) { mu.Lock(); count[name]++; mu.Unlock() })
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +94,7 @@ func TestCommandsOfARealClientAreCountedAsItSentThem(t *testing.T) {
 }
 
 func TestNamesOfRedisHoldNoPassword(t *testing.T) {
-	client, name, err := newClient("redis://user:geheim@127.0.0.1:6379/2", func(string) {})
+	client, name, err := newClient("redis://user:geheim@127.0.0.1:6379/2", func(d dial) dial { return d })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +102,7 @@ func TestNamesOfRedisHoldNoPassword(t *testing.T) {
 	if name != "127.0.0.1:6379" {
 		t.Errorf("name %q", name)
 	}
-	if _, _, err := newClient("redis://user:geheim@[::1", func(string) {}); err == nil || strings.Contains(err.Error(), "geheim") {
+	if _, _, err := newClient("redis://user:geheim@[::1", func(d dial) dial { return d }); err == nil || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("error %v; want one without the password", err)
 	}
 }
