@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
 )
 
 // plain is this library over a client with go-redis' own pool: what costs are
@@ -25,7 +26,8 @@ var plain = strategy{
 	open: func(e env) (storage, error) {
 		client := redis.NewClient(&redis.Options{Addr: e.redis, ContextTimeoutEnabled: true})
 		client.AddHook(counter{e.commands})
-		return openGuardOn(client, e.load, cacheguard.Near{})
+		// What costs are counted of must not time out, whatever else the machine does.
+		return openGuardOn(client, redisstore.Options{Timeout: 5 * time.Second}, e.load, cacheguard.Near{})
 	},
 }
 

@@ -23,11 +23,11 @@ var guardedNear = strategy{
 }
 
 func openGuard(e env, near cacheguard.Near) (storage, error) {
-	return openGuardOn(newClient(e), e.load, near)
+	return openGuardOn(newClient(e), redisstore.Options{}, e.load, near)
 }
 
-func openGuardOn(client *redis.Client, load loader, near cacheguard.Near) (storage, error) {
-	s, err := redisstore.New(client, redisstore.Options{})
+func openGuardOn(client *redis.Client, opts redisstore.Options, load loader, near cacheguard.Near) (storage, error) {
+	s, err := redisstore.New(client, opts)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
