@@ -17,7 +17,7 @@ func TestARedisIsReachedThroughAProxyAsItWasGiven(t *testing.T) {
 			t.Errorf("%s: %s, %v", where, target, err)
 		}
 	}
-	for _, where := range []string{"a:1,b:2", "rediss://host:1", "unix:///tmp/redis.sock"} {
+	for _, where := range []string{"a:1,b:2", "rediss://host:1", "unix:///var/run/redis.sock"} {
 		if _, _, err := redisThrough(where); err == nil || !strings.Contains(err.Error(), "use one server without TLS") {
 			t.Errorf("%s: %v, want what to write instead", where, err)
 		}
