@@ -273,6 +273,12 @@ func TestTheCacheCanBeSwitchedOff(t *testing.T) {
 	if a := b.get("/p"); a.body != "run 1" || !a.cached() {
 		t.Errorf("on again: %q", a.body)
 	}
+	b.cache.SetEnabled(false)
+	b.do("POST", "/p")
+	b.cache.SetEnabled(true)
+	if a := b.get("/p"); a.cached() {
+		t.Errorf("what was changed while it was off is served as it was: %q", a.body)
+	}
 }
 
 func TestARouteHasAPolicyOfItsOwn(t *testing.T) {

@@ -112,7 +112,8 @@ func (c *Cache) With(policy Policy) func(next http.Handler) http.Handler {
 }
 
 // SetEnabled switches the cache off, and on again, while it serves. Switched
-// off it only passes requests on; entries stay.
+// off it passes requests on; entries stay, and what unsafe methods change is
+// still invalidated.
 func (c *Cache) SetEnabled(on bool) { c.off.Store(!on) }
 
 // Close ends the cache: runs are cancelled (cause cacheguard.ErrClosed), leases
@@ -155,7 +156,7 @@ func (c *Cache) enter() bool {
 }
 
 func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler, policy Policy) {
-	if c.off.Load() {
+	if c.off.Load() && safeMethod(r.Method) {
 		next.ServeHTTP(w, r)
 		return
 	}

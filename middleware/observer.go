@@ -11,8 +11,9 @@ import (
 // is written goes straight through. Its header is looked at on its way, once.
 type observer struct {
 	http.ResponseWriter
-	looker looker
-	seen   bool
+	looker  looker
+	seen    bool
+	flushed bool // something was sent before the handler returned
 }
 
 // looker looks at the header of an answer before it is sent.
@@ -101,6 +102,7 @@ func (f observerFlush) Flush() { _ = f.FlushError() }
 
 func (f observerFlush) FlushError() error {
 	f.o.see(http.StatusOK)
+	f.o.flushed = true
 	return http.NewResponseController(f.o.ResponseWriter).Flush()
 }
 

@@ -13,6 +13,8 @@ type passing struct {
 	c      *Cache
 	r      *http.Request
 	reason string // why
+
+	invalidated bool // by its success
 }
 
 // past serves a request that goes past the cache, and carries out what its
@@ -22,6 +24,11 @@ func (c *Cache) past(w http.ResponseWriter, r *http.Request, next http.Handler, 
 	p.looker = p
 	next.ServeHTTP(p.writer(), c.hiding(r))
 	p.see(http.StatusOK) // the server sends it now, if the handler has sent nothing
+	if p.invalidated && p.flushed {
+		// The answer has begun before the handler was done: what it changed
+		// after that may have been filled as it was before.
+		c.invalidateAfter(r, w.Header())
+	}
 }
 
 func (p *passing) look(status int, h http.Header) {
@@ -30,6 +37,7 @@ func (p *passing) look(status int, h http.Header) {
 		fwd, detail = fwdMethod, ""
 		if !safeMethod(p.r.Method) && status >= 200 && status < 400 {
 			p.c.invalidateAfter(p.r, h)
+			p.invalidated = true
 		}
 	}
 	p.c.addStatus(h, cacheStatus{fwd: fwd, detail: detail})

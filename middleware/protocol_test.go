@@ -732,3 +732,30 @@ func TestATargetedFieldRulesAndCanBeStripped(t *testing.T) {
 		}
 	}
 }
+
+func TestAnUnsafeMethodThatStreamsInvalidatesAtItsEndToo(t *testing.T) {
+	var version atomic.Int64
+	begun, commit := make(chan struct{}), make(chan struct{})
+	f := newFleet(t, 1, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.(http.Flusher).Flush()
+			close(begun)
+			<-commit
+			version.Add(1)
+			return
+		}
+		w.Header().Set("Cache-Control", "max-age=60")
+		fmt.Fprintf(w, "v%d", version.Load())
+	})
+	done := make(chan answer, 1)
+	go func() { done <- f.ask(0, "POST", "/p") }()
+	<-begun
+	if a := f.get("/p"); a.body != "v0" {
+		t.Errorf("before the change: %q", a.body)
+	}
+	close(commit)
+	<-done
+	if a := f.get("/p"); a.body != "v1" {
+		t.Errorf("after the change: %q", a.body)
+	}
+}
