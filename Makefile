@@ -1,6 +1,6 @@
 # make help says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help test race lint bench storm demo observe ci
+.PHONY: help test race lint bench fuzz storm demo observe ci
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +17,13 @@ lint: ## formatting and go vet
 
 bench: ## measure hits, misses, stampedes and fills
 	go test -run '^$$' -bench . .
+
+FUZZTIME = 10s
+fuzz: ## try every decoder on bytes that nobody thought of, for FUZZTIME each
+	@grep -r --include='*_test.go' -o '^func Fuzz[A-Za-z]*' . | sed 's/:func / /' | while read -r file name; do \
+		echo "$$name"; \
+		(cd "$$(dirname "$$file")" && go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) .) || exit 1; \
+	done
 
 storm: ## let a fleet of processes face storms, and check what is promised
 	go run ./loadtest

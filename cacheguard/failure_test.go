@@ -529,3 +529,26 @@ func TestFaultsAreTold(t *testing.T) {
 		}
 	})
 }
+
+// A proxy sends reads to a replica that does not follow: claims meet an entry
+// that reads never see. The flight does not look and claim for ever.
+func TestAnEntryThatOnlyClaimsSeeIsLoadedWithoutALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &origin{takes: time.Millisecond}
+		mem := memstore.New(memstore.Options{})
+		mustGet(t, newGuard(t, mem, options{}), o, "k@0")
+		blind := newTap(unread{mem})
+		g := newGuard(t, blind, options{})
+		for range 3 {
+			mustGet(t, g, o, "k@0")
+		}
+		if n, calls := blind.reset(); n > 3*20 {
+			t.Errorf("three reads were %d calls: %v", n, calls)
+		}
+	})
+}
+
+// unread is a store in which reads find nothing.
+type unread struct{ store.Store }
+
+func (unread) Load(context.Context, store.Key) (store.Entry, error) { return store.Entry{}, nil }

@@ -194,6 +194,7 @@ func (f *flight[V]) run() outcome[V] {
 // claimOrFollow goes on until there is an answer, a grant, or no more time.
 func (f *flight[V]) claimOrFollow() outcome[V] {
 	var w wait
+	unseen := 0 // claims in a row that met an entry which a look did not find
 	for {
 		before := f.sh.sofar()
 		sent := time.Now()
@@ -209,6 +210,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 		case store.Cooling:
 			return f.cool(&w, v)
 		case store.Held:
+			unseen = 0
 			if f.background {
 				f.sh.rest(f.key, v.Left, nil)
 				return outcome[V]{}
@@ -226,6 +228,12 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 			if f.background {
 				return outcome[V]{} // somebody else has done it
 			}
+			if unseen++; unseen > maxUnseen {
+				err := &store.Fault{Op: "claim", Class: store.ClassData, Err: errUnseen}
+				f.g.fault(f.key, err)
+				f.followed(&w, false, err)
+				return f.withoutLease(err)
+			}
 		}
 		if out, ok := f.lookAgain(&w); ok {
 			f.followed(&w, false, out.err)
@@ -233,6 +241,14 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 		}
 	}
 }
+
+// maxUnseen bounds how often in a row a flight believes that the store has an
+// entry which it does not get to see. Somebody may write and remove it between
+// the two; that again and again, it is a store whose reads and writes go to
+// different servers.
+const maxUnseen = 8
+
+var errUnseen = errors.New("an entry is there for claims and not for reads: do reads go to a replica?")
 
 // claim asks for the lease once, and once more if the connection broke under
 // it. A claim whose outcome stays unknown is given up by its holder id.

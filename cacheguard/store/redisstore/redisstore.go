@@ -123,7 +123,13 @@ func claimInvocation(c store.Claim) invocation {
 
 func readVerdict(r reply, c store.Claim) (v store.Verdict, ok bool) {
 	third, ok3 := r.number(2)
-	v.Outcome = store.Outcome(r.outcome())
+	if third < 0 || third >= 2*tokenLimit {
+		return v, false // no token, and no time of ours
+	}
+	switch outcome := r.outcome(); outcome {
+	case int64(store.Granted), int64(store.Changed), int64(store.Held), int64(store.Cooling):
+		v.Outcome = store.Outcome(outcome)
+	}
 	switch v.Outcome {
 	case store.Granted:
 		birth, okB := r.text(3)
