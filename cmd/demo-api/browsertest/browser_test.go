@@ -334,6 +334,9 @@ func TestThePageFitsAPhone(t *testing.T) {
 		if small := eval[[]string](b, `[...document.querySelectorAll("button, select, input")].filter((e) => e.getBoundingClientRect().height < 40).map((e) => e.id || e.textContent)`); len(small) > 0 {
 			t.Errorf("too small for a thumb: %q", small)
 		}
+		if hidden := eval[[]string](b, `[...document.querySelectorAll("#storms tr:first-child td")].filter((c) => c.getBoundingClientRect().width && c.getBoundingClientRect().right > innerWidth).map((c) => c.textContent)`); len(hidden) > 0 {
+			t.Errorf("cells of the storms that are beyond the edge: %q", hidden)
+		}
 		b.shoot(map[bool]string{false: "phone-light", true: "phone-dark"}[dark])
 	}
 }
