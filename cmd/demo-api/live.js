@@ -61,7 +61,7 @@ const hotText = {
   fresh: (h) => `for another ${seconds(h.fresh_ms)}`,
   stale: (h) => `served for another ${seconds(h.left_ms)}, while one process rebuilds it`,
   absent: () => "the origin has no such product",
-  missing: () => "the next caller's load brings it",
+  missing: (h) => (h.waiting ? "it is being loaded" : "the next caller's load brings it"),
   unknown: () => "the store is away",
 };
 
@@ -77,7 +77,7 @@ function showHot(s) {
   set("waiting", hot.waiting);
   set("age", hot.token ? seconds(hot.age_ms) : "-");
   set("token", hot.token || "-");
-  set("in-use", `${s.origin.in_use} of ${s.origin.connections}`);
+  set("in-use", `${s.origin.in_use} of ${s.origin.connections} in use`);
   set("store", (s.store.away ? "cut off" : "in reach") + (s.store.breaker ? "; breaker open: it is not asked" : ""));
 }
 

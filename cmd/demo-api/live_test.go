@@ -44,7 +44,8 @@ func until(t *testing.T, p process, what string, wanted func(liveState) bool) li
 // rage sends a storm from the page and returns what it met.
 func rage(t *testing.T, p process, callers int, when string) storm {
 	t.Helper()
-	before := len(press(t, p, fmt.Sprintf("storm?callers=%d&when=%s", callers, url.QueryEscape(when))).Storms)
+	before := len(readState(t, call(t, "GET", p.url+"/live/state", "")).Storms)
+	press(t, p, fmt.Sprintf("storm?callers=%d&when=%s", callers, url.QueryEscape(when)))
 	return until(t, p, "a storm more", func(s liveState) bool { return !s.Storming && len(s.Storms) > before }).Storms[0]
 }
 
