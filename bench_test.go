@@ -10,6 +10,8 @@ package bench_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +24,7 @@ import (
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
 	"github.com/cacheguard-go/cacheguard/internal/redistest"
+	"github.com/cacheguard-go/cacheguard/middleware"
 )
 
 var sizes = []struct {
@@ -289,4 +292,45 @@ func BenchmarkFill(b *testing.B) {
 			}
 		})
 	}
+}
+
+// nowhere is a ResponseWriter without a network.
+type nowhere struct{ header http.Header }
+
+func (w *nowhere) Header() http.Header         { return w.header }
+func (w *nowhere) Write(p []byte) (int, error) { return len(p), nil }
+func (w *nowhere) WriteHeader(int)             {}
+
+// BenchmarkMiddleware: what the HTTP cache adds to a handler that does next to
+// nothing: for a hit in the near cache, and for a request that it passes by.
+func BenchmarkMiddleware(b *testing.B) {
+	body := make([]byte, 1<<10)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "max-age=3600")
+		_, _ = w.Write(body)
+	})
+	serve := func(h http.Handler, header ...string) func(*testing.B) {
+		return func(b *testing.B) {
+			r := httptest.NewRequest(http.MethodGet, "http://bench.test/products/1", nil)
+			for i := 0; i < len(header); i += 2 {
+				r.Header.Set(header[i], header[i+1])
+			}
+			h.ServeHTTP(&nowhere{make(http.Header)}, r)
+			b.ReportAllocs()
+			for b.Loop() {
+				h.ServeHTTP(&nowhere{make(http.Header)}, r)
+			}
+		}
+	}
+	pages, err := middleware.New(memstore.New(memstore.Options{}), middleware.Options{
+		Near: cacheguard.Near{MaxEntries: 100, TTL: time.Hour},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer pages.Close()
+	b.Run("bare", serve(handler))
+	b.Run("hit", serve(pages.Handler(handler)))
+	b.Run("bypass", serve(pages.Handler(handler), "Cookie", "session=1"))
 }

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -51,5 +50,4 @@ func BenchmarkServe(b *testing.B) {
 	b.Run("memstore hit", func(b *testing.B) { run(b, Options{}, false) })
 	b.Run("bypass", func(b *testing.B) { run(b, Options{}, false, "Cookie", "a=b") })
 	b.Run("bypass, no status", func(b *testing.B) { run(b, Options{HideStatus: true}, false, "Cookie", "a=b") })
-	_ = io.Discard
 }
