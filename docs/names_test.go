@@ -184,6 +184,7 @@ func metricNames(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	defer g.Close()
+	c.HTTP("http")
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

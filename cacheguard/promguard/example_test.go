@@ -3,6 +3,8 @@ package promguard_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -10,6 +12,7 @@ import (
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/promguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
+	"github.com/cacheguard-go/cacheguard/middleware"
 )
 
 func Example() {
@@ -47,4 +50,34 @@ func ExampleRegister() {
 	// Output:
 	// <nil>
 	// true <nil>
+}
+
+// An HTTP cache shows the guard underneath, and its own answers.
+func Example_httpCache() {
+	store := memstore.New(memstore.Options{})
+	metrics := promguard.New(promguard.Options{})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics)
+
+	answered := metrics.HTTP("http")
+	pages, err := middleware.New(store, middleware.Options{
+		Hooks:   metrics.Hooks("http"),
+		Observe: func(o middleware.Outcome) { answered(promguard.HTTPOutcome(o)) },
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer pages.Close()
+	handler := pages.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=60")
+		fmt.Fprint(w, "lamp")
+	}))
+	for range 3 {
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/products/1", nil))
+	}
+
+	n, err := testutil.GatherAndCount(registry, "cacheguard_http_answers_total")
+	fmt.Println("series of answers:", n > 0, err)
+	// Output:
+	// series of answers: true <nil>
 }
