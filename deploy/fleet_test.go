@@ -111,8 +111,14 @@ func (r *rig) healthy(m *machine) {
 		return
 	}
 	for _, s := range r.query(`count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[5m]))`) {
-		if name := s.labels["alertname"]; name == "CacheguardPauses" && m.late() > 50*time.Millisecond {
-			t.Logf("CacheguardPauses has fired, rightly: on this machine a timer was %v late", m.late())
+		// Something is wrong with a machine on which timers are late by what a
+		// pause, a store's time-out or a lease's slack is made of.
+		name, excuse := s.labels["alertname"], 100*time.Millisecond
+		if name == "CacheguardPauses" {
+			excuse = 50 * time.Millisecond
+		}
+		if late := m.late(); late > excuse {
+			t.Logf("%s HAS FIRED, perhaps rightly: on this machine a timer was %v late", name, late)
 		} else {
 			t.Errorf("%s has fired, and nothing is wrong", name)
 		}
