@@ -1,6 +1,6 @@
 # make help says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help test race lint bench fuzz storm demo observe ci
+.PHONY: help test race lint bench fuzz storm demo modules observe ci
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,11 @@ storm: ## let a fleet of processes face storms, and check what is promised
 
 demo: ## serve the demo on :8080
 	go run ./cmd/demo-api
+
+modules: ## test the modules of their own: traces, the page in a real Chromium, docker-compose.yml
+	cd cacheguard/otelguard && go test ./...
+	cd cmd/demo-api/browsertest && go test ./...
+	cd deploy/composetest && go test ./...
 
 observe: ## start demo, Prometheus with the alerts and a storm, to look at
 	bash deploy/observe.sh

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/lease"
+	"github.com/cacheguard-go/cacheguard/cacheguard/promguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
@@ -224,6 +225,16 @@ func perRoute(pages *middleware.Cache, r chi.Router, listProducts http.HandlerFu
 	r.With(pages.With(middleware.Policy{Lifetime: 5 * time.Second, StaleIfError: time.Hour})).Get("/products", listProducts)
 }
 
+// observed is an HTTP cache with its metrics.
+func observed(store store.Store, metrics *promguard.Collector) (*middleware.Cache, error) {
+	answered := metrics.HTTP("http")
+	pages, err := middleware.New(store, middleware.Options{
+		Hooks:   metrics.Hooks("http"),
+		Observe: func(o middleware.Outcome) { answered(promguard.HTTPOutcome(o)) },
+	})
+	return pages, err
+}
+
 // The write paths.
 
 // Repository reads through the guard and writes the database.
@@ -242,7 +253,7 @@ func (r *Repository) UpdatePrice(ctx context.Context, id string, cents int64) er
 	return r.products.Invalidate(context.WithoutCancel(ctx), id) // 2. then invalidate
 }
 
-var _ = []any{connect, connectCluster, connectSentinel, connectTLS, checkAtStart, quickStartLease, mount, purge, perRoute,
+var _ = []any{connect, connectCluster, connectSentinel, connectTLS, checkAtStart, observed, quickStartLease, mount, purge, perRoute,
 	fromGoRedisCache, (*Repository).UpdatePrice}
 
 // The snippets that need no server are run as well.

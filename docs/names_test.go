@@ -179,6 +179,7 @@ func metricNames(t *testing.T) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.HTTP("g")(promguard.HTTPOutcome{})
 	g, err := cacheguard.New(inMemory(), cacheguard.Options[string]{Hooks: c.Hooks("g")})
 	if err != nil {
 		t.Fatal(err)
