@@ -21,6 +21,7 @@ type options struct {
 	duration  time.Duration // of a soak
 	redis     string
 	json      string
+	html      string
 	list      bool
 	excused   []string // names of promises that do not decide the exit status
 }
@@ -45,6 +46,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	fs.DurationVar(&o.duration, "duration", time.Minute, "`time` that the scenario soak takes")
 	fs.StringVar(&o.redis, "redis", "", "`address` or URL of a Redis to use (default: a redis-server from PATH is started, or an embedded one)")
 	fs.StringVar(&o.json, "json", "", "`file` to write the results to")
+	fs.StringVar(&o.html, "html", "", "`file` to write the report to, as one page with plots that needs nothing else")
 	fs.Func("excuse", "`names` of promises, with commas between them, whose breaking is shown and does not count, such as floor on a machine that has other work", func(list string) error {
 		o.excused = strings.Split(list, ",")
 		return nil

@@ -84,6 +84,7 @@ func outageRound(ctx context.Context, sh *show, n int, leave func(), comeBack fu
 		return r, fmt.Errorf("Redis does not come back: %w", err)
 	}
 	back := time.Now()
+	r.fault = fault{begin, back}
 	if err := sh.awaitFresh(ctx, probe); err != nil {
 		return r, err
 	}
