@@ -6,6 +6,7 @@
 //
 //	go run ./loadtest
 //	go run ./loadtest -list
+//	go run ./loadtest -target http://localhost:8080/products/1 -rate 500
 package main
 
 import (
@@ -48,6 +49,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		if err := mayWrite(opts.html); err != nil {
 			return fmt.Errorf("-html cannot be written: %w", err)
 		}
+	}
+	if len(opts.target.urls) > 0 {
+		return askTarget(ctx, opts, out, newProgress(log))
 	}
 	rep, runErr := runAll(ctx, opts, newProgress(log))
 	if len(rep.Results) == 0 {

@@ -198,7 +198,8 @@ func (o *origin) loads(key string) int64 {
 func (o *origin) forgetLoads(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.items[key].loads, o.items[key].most = 0, 0
+	it := o.items[key]
+	it.loads, it.most, it.changes = 0, 0, nil
 }
 
 // busy is how many loads are under way.

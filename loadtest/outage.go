@@ -90,6 +90,7 @@ func outageRound(ctx context.Context, sh *show, n int, leave func(), comeBack fu
 	}
 	r.recovery = time.Since(back)
 
+	r.changes = sh.origin.changes(r.key)
 	sh.origin.forgetLoads(r.key)
 	last := round{key: r.key, answers: storm(ctx, sh.callers, productPath(r.key))}
 	if err := sh.origin.settle(ctx); err != nil {

@@ -154,8 +154,8 @@ func (r report) broken(excused ...string) (n int) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func writeJSON(file string, r report) error {
-	data, err := json.MarshalIndent(r, "", "  ")
+func writeJSON(file string, results any) error {
+	data, err := json.MarshalIndent(results, "", "  ")
 	if err == nil {
 		err = os.WriteFile(file, append(data, '\n'), 0o644)
 	}
