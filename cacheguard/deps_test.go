@@ -126,6 +126,8 @@ var only = []struct {
 		"one process has one place where callers join; the demo shows what it does alone (-mode local)"},
 	{"github.com/go-chi/chi", []string{"middleware", "cmd/demo-api"},
 		"the HTTP cache is for net/http; it only has to copy chi's pooled route context"},
+	{"github.com/tsenart/vegeta", []string{"loadtest"},
+		"load is made by the load test alone"},
 	{"github.com/alicebob/miniredis", []string{"loadtest"},
 		"a stand-in for Redis is for tests and demonstrations"},
 	{"github.com/jackc/pgx", []string{"cmd/demo-api", "internal/pgtest"},

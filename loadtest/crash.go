@@ -25,7 +25,7 @@ func crashRound(ctx context.Context, sh *show, n int) (round, error) {
 		}
 		killed := time.Now()
 		t.holder.Kill()
-		r = round{key: key, answers: <-t.others, recovery: time.Since(killed)}
+		r = round{key: key, answers: <-t.others, recovery: time.Since(killed), fault: fault{from: killed}}
 		r.judge(1, 1)
 		// The killed process' own caller gets nothing, unless the load was over.
 		inTime = (<-t.first).failed()

@@ -21,6 +21,8 @@ type options struct {
 	duration  time.Duration // of a soak
 	redis     string
 	json      string
+	html      string
+	target    target
 	list      bool
 	excused   []string // names of promises that do not decide the exit status
 }
@@ -45,6 +47,13 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	fs.DurationVar(&o.duration, "duration", time.Minute, "`time` that the scenario soak takes")
 	fs.StringVar(&o.redis, "redis", "", "`address` or URL of a Redis to use (default: a redis-server from PATH is started, or an embedded one)")
 	fs.StringVar(&o.json, "json", "", "`file` to write the results to")
+	fs.StringVar(&o.html, "html", "", "`file` to write the report to, as one page with plots that needs nothing else")
+	fs.Func("target", "`URLs`, with commas between them, of somebody's running service to ask instead of a fleet: in storms of -clients for each, and then at -rate", func(list string) (err error) {
+		o.target.urls, err = targetURLs(list)
+		return err
+	})
+	fs.IntVar(&o.target.rate, "rate", 100, "`requests` a second to a -target, sent when they are due whatever the answers do")
+	fs.DurationVar(&o.target.span, "for", 10*time.Second, "`time` for which a -target is asked at -rate")
 	fs.Func("excuse", "`names` of promises, with commas between them, whose breaking is shown and does not count, such as floor on a machine that has other work", func(list string) error {
 		o.excused = strings.Split(list, ",")
 		return nil
@@ -63,6 +72,9 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	}
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("%q is not a flag; see -help", fs.Arg(0))
+	}
+	if len(o.target.urls) > 0 {
+		return o, o.checkTarget(fs)
 	}
 	if o.scenarios, err = scenariosNamed(names, o.replicas); err != nil {
 		return o, err

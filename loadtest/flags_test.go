@@ -23,7 +23,7 @@ func TestWrongFlagsAreErrorsThatSayWhatToWrite(t *testing.T) {
 		{"-load 21s", "use 1ms to 20s"},
 		{"-rounds 0", "use 1 to 1000"},
 		{"-excuse latency", "use some of P1,"},
-		{"-html x", "not defined"},
+		{"-plot x", "not defined"},
 		{"cold", "is not a flag"},
 	} {
 		_, err := parseFlags(strings.Split(c.args, " "), io.Discard)

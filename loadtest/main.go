@@ -6,6 +6,7 @@
 //
 //	go run ./loadtest
 //	go run ./loadtest -list
+//	go run ./loadtest -target http://localhost:8080/products/1 -rate 500
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -43,6 +45,14 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		listScenarios(out)
 		return nil
 	}
+	if opts.html != "" {
+		if err := mayWrite(opts.html); err != nil {
+			return fmt.Errorf("-html cannot be written: %w", err)
+		}
+	}
+	if len(opts.target.urls) > 0 {
+		return askTarget(ctx, opts, out, newProgress(log))
+	}
 	rep, runErr := runAll(ctx, opts, newProgress(log))
 	if len(rep.Results) == 0 {
 		return runErr
@@ -50,6 +60,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	printReport(out, opts, rep)
 	if opts.json != "" {
 		runErr = errors.Join(runErr, writeJSON(opts.json, rep))
+	}
+	if opts.html != "" {
+		runErr = errors.Join(runErr, writeHTML(opts.html, opts, rep, time.Now()))
 	}
 	if broken := rep.broken(opts.excused...); broken > 0 {
 		runErr = errors.Join(runErr, fmt.Errorf("%d promises were broken; the table says which", broken))

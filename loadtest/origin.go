@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,10 +28,11 @@ type origin struct {
 
 type item struct {
 	version int64
-	loads   int64 // questions for it
-	active  int64 // of these under way
-	most    int64 // of these under way at once
-	fails   bool  // they are answered with an error
+	loads   int64    // questions for it
+	active  int64    // of these under way
+	most    int64    // of these under way at once
+	fails   bool     // they are answered with an error
+	changes []change // in the number under way, for the plots; at most maxChanges
 }
 
 // productOf is what version v of a product looks like: each field follows from
@@ -113,6 +115,7 @@ func (o *origin) begin(key string) (version int64, fails bool) {
 	it.loads++
 	it.active++
 	it.most = max(it.most, it.active)
+	it.changed(+1)
 	return it.version, it.fails
 }
 
@@ -122,7 +125,25 @@ func (o *origin) end(key string) {
 	o.active--
 	if it := o.items[key]; it != nil {
 		it.active--
+		it.changed(-1)
 	}
+}
+
+// changed notes when the number of loads under way changed. o.mu is held.
+func (it *item) changed(by int) {
+	if len(it.changes) < maxChanges {
+		it.changes = append(it.changes, change{time.Now(), by})
+	}
+}
+
+// maxChanges is enough for a storm of maxCallers without any protection.
+const maxChanges = 2 * maxCallers
+
+// changes are those of a product's loads, in their order.
+func (o *origin) changes(key string) []change {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.items[key].changes)
 }
 
 // fail makes the loads of a product fail from now on, or not.
@@ -177,7 +198,8 @@ func (o *origin) loads(key string) int64 {
 func (o *origin) forgetLoads(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.items[key].loads, o.items[key].most = 0, 0
+	it := o.items[key]
+	it.loads, it.most, it.changes = 0, 0, nil
 }
 
 // busy is how many loads are under way.

@@ -84,11 +84,13 @@ func outageRound(ctx context.Context, sh *show, n int, leave func(), comeBack fu
 		return r, fmt.Errorf("Redis does not come back: %w", err)
 	}
 	back := time.Now()
+	r.fault = fault{begin, back}
 	if err := sh.awaitFresh(ctx, probe); err != nil {
 		return r, err
 	}
 	r.recovery = time.Since(back)
 
+	r.changes = sh.origin.changes(r.key)
 	sh.origin.forgetLoads(r.key)
 	last := round{key: r.key, answers: storm(ctx, sh.callers, productPath(r.key))}
 	if err := sh.origin.settle(ctx); err != nil {

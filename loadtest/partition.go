@@ -48,6 +48,7 @@ func partitionRound(ctx context.Context, sh *show, n int) (round, error) {
 		writer := sh.fleet.replicas[(n+1)%len(sh.fleet.replicas)]
 		writeErr := sh.write(ctx, writer, key, new(atomic.Int64))
 		t.holder.proxy.Set(faultproxy.Faults{})
+		r.fault = fault{cut, time.Now()}
 		if err := errors.Join(endErr, writeErr); err != nil {
 			return r, false, err
 		}

@@ -43,6 +43,7 @@ func pauseRound(ctx context.Context, sh *show, n int) (round, error) {
 		writer := sh.fleet.replicas[(n+1)%len(sh.fleet.replicas)]
 		writeErr := sh.write(ctx, writer, key, new(atomic.Int64))
 		signalErr = errors.Join(signalErr, t.holder.Signal(syscall.SIGCONT))
+		r.fault = fault{stop, time.Now()}
 		// Its caller asked before the write and may get the old value, but not
 		// before the process has tried to store it.
 		late := round{key: key, answers: []answer{<-t.first}}

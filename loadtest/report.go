@@ -51,6 +51,7 @@ type result struct {
 	Promises map[string]bool `json:"promises,omitzero"` // those that were judged
 	Pass     *bool           `json:"pass,omitzero"`
 
+	seen      evidence  // what the plots are drawn from
 	overFloor []float64 // p99 over the floor's of the same round, in ms
 	verdicts  []namedVerdict
 	perRound  int64 // most commands that one process sent in a round
@@ -109,6 +110,7 @@ func (t tally) result(complete bool) result {
 			*res.WrongValues += r.stale
 		}
 	}
+	res.seen = t.evidence(latency, floor)
 	if latency.h.TotalCount() > 0 {
 		res.LatencyMS = &quantiles{P50: latency.quantile(0.5), P90: latency.quantile(0.9), P99: latency.quantile(0.99), Max: latency.max()}
 	}
@@ -152,8 +154,8 @@ func (r report) broken(excused ...string) (n int) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func writeJSON(file string, r report) error {
-	data, err := json.MarshalIndent(r, "", "  ")
+func writeJSON(file string, results any) error {
+	data, err := json.MarshalIndent(results, "", "  ")
 	if err == nil {
 		err = os.WriteFile(file, append(data, '\n'), 0o644)
 	}

@@ -80,6 +80,8 @@ type round struct {
 	spread     *spread         // of many products; nil: there is one
 	rolled     *rolled         // what restarts brought; nil: there were none
 	soaked     *soaked         // what a long time brought; nil: it was short
+	changes    []change        // in the loads under way; nil: the stage notes them at the end
+	fault      fault           // what was done to a process or to Redis, and when
 	recovery   time.Duration   // until all was well again, as the scenario means it; 0: nothing went wrong
 }
 

@@ -76,6 +76,9 @@ func (st *stage) run(ctx context.Context, sc scenario, mode string) (t tally, er
 func (st *stage) countLoads(rounds []round) {
 	for i := range rounds {
 		rounds[i].loads = st.origin.loads(rounds[i].key)
+		if rounds[i].changes == nil {
+			rounds[i].changes = st.origin.changes(rounds[i].key)
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ func printReport(out io.Writer, opts options, rep report) {
 	printTable(out, rep.Results)
 	fmt.Fprint(out, legend)
 	printPromises(out, rep.Results)
-	fmt.Fprintf(out, "\n%s\n", closing(rep))
+	fmt.Fprintf(out, "\n%s\n", closing(rep, "above"))
 }
 
 const legend = `
@@ -32,9 +32,12 @@ recovery  milliseconds until all was well again: crash, pause, partition: all ca
           redis-restart: every process used Redis again; failing-origin: the product was there; the shortest and the longest of all rounds
 `
 
+// tableHead names the cells of a row.
+var tableHead = []string{"scenario", "mode", "loads", "p50", "p90", "p99", "max", "floor", "over", "commands", "recovery", "errors", "wrong", "stale", "promises"}
+
 func printTable(out io.Writer, results []result) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, strings.Join([]string{"scenario", "mode", "loads", "p50", "p90", "p99", "max", "floor", "over", "commands", "recovery", "errors", "wrong", "stale", "promises", ""}, "\t"))
+	fmt.Fprintln(w, strings.Join(append(slices.Clone(tableHead), ""), "\t"))
 	for _, r := range results {
 		fmt.Fprintln(w, strings.Join(append(r.cells(), ""), "\t"))
 	}
@@ -126,7 +129,7 @@ func (v verdict) word() string {
 }
 
 // closing is the last line.
-func closing(rep report) string {
+func closing(rep report, where string) string {
 	judged, unclear := 0, 0
 	for _, r := range rep.Results {
 		judged += len(r.Promises)
@@ -142,7 +145,7 @@ func closing(rep report) string {
 		line = fmt.Sprintf("All %d promises that could be judged were kept.", judged)
 	}
 	if unclear > 0 {
-		line += fmt.Sprintf(" %d could not be judged; it says above why.", unclear)
+		line += fmt.Sprintf(" %d could not be judged; it says %s why.", unclear, where)
 	}
 	return line
 }
