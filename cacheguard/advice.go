@@ -29,6 +29,8 @@ func (s Settings) Advice() []string {
 		"Options.Near.TTL (%v) is above Lifetime.TTL (%v): copies end with the shorter one; lower Near.TTL to the staleness that you accept after another process's write", s.Near.TTL, s.Lifetime.TTL)
 	doubt(s.NegativeTTL > longAbsence && s.NegativeTTL > s.Lifetime.TTL,
 		"Options.NegativeTTL (%v) is above Lifetime.TTL (%v): what was created since stays missing for longer than what exists stays old; lower it", s.NegativeTTL, s.Lifetime.TTL)
+	doubt(!s.Chosen && s.HoldOff > s.Lifetime.TTL && s.Lifetime.TTL > 0,
+		"Options.HoldOff (%v) is above Lifetime.TTL (%v): an old value that is stored would be gone sooner than the hold-off ends; use the longest lag of the replica", s.HoldOff, s.Lifetime.TTL)
 	return advice
 }
 

@@ -33,6 +33,7 @@ func TestDoubtfulSettingsGetOneLineOfAdviceEach(t *testing.T) {
 		"Cooldown is off":   {Cooldown: -1},
 		"Near.TTL (10m0s)":  {Near: cacheguard.Near{MaxEntries: 1, TTL: 10 * time.Minute}},
 		"NegativeTTL (1h0m": {NegativeTTL: time.Hour},
+		"HoldOff (2m0s)":    {HoldOff: 2 * time.Minute},
 	} {
 		advice := adviceOn(t, opts)
 		if len(advice) != 1 || !strings.Contains(advice[0], what) {

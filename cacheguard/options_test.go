@@ -49,6 +49,8 @@ func TestOptionsOutOfRangeSayWhatToWrite(t *testing.T) {
 		"LoadLimit endless":    {options{LoadLimit: 25 * time.Hour}, []string{"Options.LoadLimit", "at most 24h"}},
 		"WaitLimit negative":   {options{WaitLimit: -1}, []string{"Options.WaitLimit", "0 for LoadLimit + Lease.Max"}},
 		"WaitLimit endless":    {options{WaitLimit: 49 * time.Hour}, []string{"Options.WaitLimit", "at most 48h"}},
+		"HoldOff negative":     {options{HoldOff: -1}, []string{"Options.HoldOff", "at most 24h", "0 for off"}},
+		"HoldOff endless":      {options{HoldOff: 25 * time.Hour}, []string{"Options.HoldOff", "at most 24h"}},
 		"Cooldown endless":     {options{Cooldown: 25 * time.Hour}, []string{"Options.Cooldown", "at most 24h", "negative one for off"}},
 		"unknown outage":       {options{Outage: 7}, []string{"Options.Outage is 7", "Local or FailFast"}},
 		"OutageLoads negative": {options{OutageLoads: -1}, []string{"Options.OutageLoads", "0 for 64"}},
@@ -90,7 +92,7 @@ func TestOptionsOnTheirBounds(t *testing.T) {
 	ten := 10 * 365 * 24 * time.Hour
 	for name, opts := range map[string]options{
 		"zero":      {},
-		"largest":   {Namespace: strings.Repeat("n", 64), Lifetime: cacheguard.Lifetime{TTL: ten / 2, Grace: ten / 2}, NegativeTTL: ten, EarlyRefresh: 1000, Jitter: 0.999, LoadLimit: 24 * time.Hour, WaitLimit: 48 * time.Hour, Cooldown: 24 * time.Hour},
+		"largest":   {Namespace: strings.Repeat("n", 64), Lifetime: cacheguard.Lifetime{TTL: ten / 2, Grace: ten / 2}, NegativeTTL: ten, EarlyRefresh: 1000, Jitter: 0.999, LoadLimit: 24 * time.Hour, WaitLimit: 48 * time.Hour, Cooldown: 24 * time.Hour, HoldOff: 24 * time.Hour},
 		"smallest":  {Lifetime: cacheguard.Lifetime{TTL: 1}, LoadLimit: time.Millisecond, WaitLimit: 1, Cooldown: 1, OutageLoads: 1},
 		"off":       {EarlyRefresh: -1, Jitter: -1, Cooldown: -1},
 		"all grace": {Lifetime: cacheguard.Lifetime{Grace: time.Minute}},
