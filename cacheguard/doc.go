@@ -69,6 +69,6 @@
 // itself, at most once per key at a time ([Outage]). A write that could not
 // reach the store returns an error and is repeated in the background.
 //
-// [Hooks] tell what happens; promguard and slogguard make metrics and logs of
-// them.
+// [Hooks] tell what happens; promguard, slogguard and otelguard make metrics,
+// logs and traces of them.
 package cacheguard

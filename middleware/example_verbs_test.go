@@ -95,3 +95,61 @@ func ExampleCache_SetEnabled() {
 	// run 2
 	// run 1
 }
+
+// One thing is shown on many pages: the handler names it, and all that bear the
+// name are removed together.
+func ExampleCache_InvalidateTags() {
+	pages, err := middleware.New(memstore.New(memstore.Options{}), middleware.Options{
+		Policy:     middleware.Policy{Lifetime: time.Minute, StaleWhileRevalidate: time.Minute},
+		TagHeaders: []string{"Surrogate-Key"},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer pages.Close()
+	price := 10
+	h := pages.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Surrogate-Key", "product-7")
+		fmt.Fprintf(w, "%s: %d", r.URL.Path, price)
+	}))
+	get := func(path string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "http://shop.example"+path, nil))
+		fmt.Println(w.Body)
+	}
+
+	get("/products/7")
+	get("/front")
+	price = 12
+	fmt.Println(pages.InvalidateTags(context.Background(), "product-7"))
+	get("/products/7")
+	get("/front")
+	// Output:
+	// /products/7: 10
+	// /front: 10
+	// <nil>
+	// /products/7: 12
+	// /front: 12
+}
+
+// Stale answers are served once more where the policy allows it, and asked for
+// again in the background.
+func ExampleCache_ExpireTags() {
+	pages, get := shop(middleware.Options{
+		Policy:     middleware.Policy{Lifetime: time.Minute},
+		TagHeaders: []string{"Surrogate-Key"},
+	})
+	defer pages.Close()
+
+	get("/")
+	fmt.Println(pages.ExpireTags(context.Background(), "news")) // the page bears another name, or none
+	get("/")
+	fmt.Println(pages.InvalidateAll(context.Background()))
+	get("/")
+	// Output:
+	// run 1
+	// <nil>
+	// run 1
+	// <nil>
+	// run 2
+}

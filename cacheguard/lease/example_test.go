@@ -149,3 +149,23 @@ func ExampleFence() {
 	// refused: true
 	// stock: 9
 }
+
+// The work runs under the lease's context, which ends before the lease can
+// lapse.
+func ExampleLease_Context() {
+	locker := lease.New(memstore.New(memstore.Options{}), lease.Options{})
+	defer locker.Close()
+
+	held, err := locker.Acquire(context.Background(), "import")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	work := held.Context()
+	fmt.Println("while it is held:", context.Cause(work))
+	held.Release(context.Background())
+	fmt.Println("afterwards:", context.Cause(work))
+	// Output:
+	// while it is held: <nil>
+	// afterwards: context canceled
+}

@@ -123,6 +123,10 @@ func TestTheLineToTheStoreIsCutAndComesBack(t *testing.T) {
 		if got := rage(t, p, 20, stormAsItIs); got.Errors != 0 || got.Loads < 1 || got.Loads > 2 {
 			t.Errorf("%v: %+v; want everybody to be answered by a load of this process", args, got)
 		}
+		until(t, p, "the breaker open", func(s liveState) bool {
+			call(t, "GET", p.url+"/products/1", "")
+			return s.Store.Breaker
+		})
 		if r := call(t, "POST", p.url+"/live/invalidate", ""); r.status != http.StatusServiceUnavailable || !strings.Contains(r.body, "not reached") {
 			t.Errorf("%v: invalidate: %d %s", args, r.status, r.body)
 		}

@@ -45,8 +45,9 @@ func (p *plug) isPulled() bool {
 // through is d while the plug is in.
 func (p *plug) through(d dial) dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		refused := &net.OpError{Op: "dial", Net: network, Err: errPulled}
 		if p.isPulled() {
-			return nil, errPulled
+			return nil, refused
 		}
 		conn, err := d(ctx, network, addr)
 		if err != nil {
@@ -56,7 +57,7 @@ func (p *plug) through(d dial) dial {
 		defer p.mu.Unlock()
 		if p.pulled { // meanwhile
 			conn.Close()
-			return nil, errPulled
+			return nil, refused
 		}
 		if p.conns == nil {
 			p.conns = map[net.Conn]struct{}{}
