@@ -1,6 +1,6 @@
 # make help says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help test race lint bench fuzz storm demo modules observe ci
+.PHONY: help test race lint bench fuzz storm peers demo modules observe ci
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -9,7 +9,7 @@ test: ## run the tests; those that need a redis-server are skipped without one
 	go test ./...
 
 race: ## run the tests with the race detector; none may be skipped for want of a server
-	CACHEGUARD_REQUIRE_REDIS=1 CACHEGUARD_REQUIRE_POSTGRES=1 CACHEGUARD_REQUIRE_PROMTOOL=1 go test -race ./...
+	CACHEGUARD_REQUIRE_REDIS=1 CACHEGUARD_REQUIRE_POSTGRES=1 CACHEGUARD_REQUIRE_PROMTOOL=1 CACHEGUARD_REQUIRE_CHROMIUM=1 go test -race ./...
 
 lint: ## formatting and go vet
 	@test -z "$$(gofmt -l .)" || { echo "not formatted:"; gofmt -l .; exit 1; }
@@ -27,6 +27,9 @@ fuzz: ## try every decoder on bytes that nobody thought of, for FUZZTIME each
 
 storm: ## let a fleet of processes face storms, and check what is promised
 	go run ./loadtest
+
+peers: ## put other libraries under the same storms and faults; takes five minutes
+	cd loadtest/peers && go run .
 
 demo: ## serve the demo on :8080
 	go run ./cmd/demo-api

@@ -135,11 +135,16 @@ func (o options) command() string {
 		strings.Join(names, ","), strings.Join(o.modes, ","), o.replicas, o.clients, o.load, o.rounds)
 }
 
-// legendFacts are the lines of the table's legend.
+// legendFacts are the entries of the table's legend. A line that is set in goes
+// on with the entry before it.
 func legendFacts() (facts []fact) {
-	for line := range strings.Lines(strings.TrimSpace(legend)) {
-		name, text, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		facts = append(facts, fact{name, strings.TrimSpace(text)})
+	for line := range strings.Lines(strings.Trim(legend, "\n")) {
+		name, text, _ := strings.Cut(strings.TrimRight(line, "\n"), "  ")
+		if text = strings.TrimSpace(text); name == "" && len(facts) > 0 {
+			facts[len(facts)-1].Text += " " + text
+			continue
+		}
+		facts = append(facts, fact{name, text})
 	}
 	return facts
 }

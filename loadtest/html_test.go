@@ -308,3 +308,15 @@ func TestLatenciesAddUpToAllCallers(t *testing.T) {
 		}
 	}
 }
+
+func TestTheLegendHasAnEntryForEachLineThatIsNotSetIn(t *testing.T) {
+	facts := legendFacts()
+	if len(facts) < 5 {
+		t.Fatalf("%d entries", len(facts))
+	}
+	for _, f := range facts {
+		if f.Name == "" || len(f.Name) > 15 || f.Text == "" || strings.Contains(f.Text, "\n") {
+			t.Errorf("entry %q: %q", f.Name, f.Text)
+		}
+	}
+}
