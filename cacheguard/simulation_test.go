@@ -32,12 +32,15 @@ var (
 // The order of what happens at one instant is the scheduler's, so a seed that
 // fails may need some tries to fail again: -simulation.seed N -count 20.
 func TestSimulation(t *testing.T) {
+	judge := func(t *testing.T, seed uint64) {
+		simulate(t, seed, func(s *memstore.Store) store.Store { return s }, t.Errorf)
+	}
 	if *simulationSeed != 0 {
-		simulate(t, *simulationSeed)
+		judge(t, *simulationSeed)
 		return
 	}
 	for seed := range uint64(*simulationSeeds) {
-		if !t.Run(strconv.FormatUint(seed+1, 10), func(t *testing.T) { simulate(t, seed+1) }) {
+		if !t.Run(strconv.FormatUint(seed+1, 10), func(t *testing.T) { judge(t, seed+1) }) {
 			t.Fatalf("replay with -run TestSimulation -simulation.seed %d", seed+1)
 		}
 	}
@@ -47,6 +50,9 @@ func TestSimulation(t *testing.T) {
 type world struct {
 	t   *testing.T
 	mem *memstore.Store
+	// open is the store as a process has it; fail takes what the checker finds.
+	open func(*memstore.Store) store.Store
+	fail func(format string, args ...any)
 	rnd *dice
 	// near: the processes have near caches. Then P2 does not bind the others at
 	// once, and in an outage not at all; what a process wrote itself does.
@@ -90,10 +96,12 @@ const (
 	simCooldown  = 100 * time.Millisecond
 )
 
-func simulate(t *testing.T, seed uint64) {
+// simulate runs one seed on a store that open makes, and tells fail of all that
+// is wrong.
+func simulate(t *testing.T, seed uint64, open func(*memstore.Store) store.Store, fail func(string, ...any)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, mem: memstore.New(memstore.Options{}),
+			t: t, mem: memstore.New(memstore.Options{}), open: open, fail: fail,
 			rnd:  &dice{rnd: rand.New(rand.NewPCG(seed, 1))},
 			keys: make(map[string]*known),
 			near: seed%2 == 0,
@@ -128,7 +136,7 @@ type process struct {
 }
 
 func (w *world) start(id int) *process {
-	p := &process{world: w, id: id, tap: newTap(w.mem)}
+	p := &process{world: w, id: id, tap: newTap(w.open(w.mem))}
 	p.tap.on(p.before, p.after)
 	length := 50*time.Millisecond + w.rnd.upTo(200*time.Millisecond)
 	var near cacheguard.Near
@@ -204,7 +212,7 @@ func (p *process) load(ctx context.Context, key string) (string, error) {
 	k := p.keys[key]
 	for _, other := range k.running[p.id] {
 		if other.Err() == nil { // else it has been cancelled, and is about to return
-			p.t.Errorf("process %d loads key %s twice at once", p.id, key)
+			p.fail("process %d loads key %s twice at once", p.id, key)
 		}
 	}
 	k.running[p.id] = append(k.running[p.id], ctx)
@@ -247,7 +255,7 @@ func (p *process) read(ctx context.Context, key string) {
 	took := time.Since(begin)
 	// Looks, a claim, another's lease and load, an own one, and a pause.
 	if limit := 4*simLoadLimit + 20*simTimeout + 2*time.Second; took > limit {
-		p.t.Errorf("process %d: a read of %s took %v", p.id, key, took)
+		p.fail("process %d: a read of %s took %v", p.id, key, took)
 	}
 	if err != nil {
 		p.judgeError(ctx, err)
@@ -258,9 +266,9 @@ func (p *process) read(ctx context.Context, key string) {
 	defer p.world.mu.Unlock()
 	switch k := p.keys[key]; {
 	case scanErr != nil || v > k.version:
-		p.t.Errorf("process %d: key %s has the value %q, which never was", p.id, key, got)
+		p.fail("process %d: key %s has the value %q, which never was", p.id, key, got)
 	case v < floor:
-		p.t.Errorf("process %d at %v: key %s is at %d, but the store was told of %d before the read began", p.id, begin.Format("05.000000"), key, v, floor)
+		p.fail("process %d at %v: key %s is at %d, but the store was told of %d before the read began", p.id, begin.Format("05.000000"), key, v, floor)
 	}
 }
 
@@ -268,12 +276,12 @@ func (p *process) judgeError(ctx context.Context, err error) {
 	var panicked *cacheguard.PanicError
 	switch {
 	case p.isCalm():
-		p.t.Errorf("process %d: %v, in calm weather", p.id, err)
+		p.fail("process %d: %v, in calm weather", p.id, err)
 	case errors.Is(err, errOrigin), errors.As(err, &panicked), errors.Is(err, cacheguard.ErrCooldown), errors.Is(err, cacheguard.ErrWaitLimit):
 	case errors.Is(err, context.DeadlineExceeded): // of the load, or the caller's
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 	default:
-		p.t.Errorf("process %d: unexpected error %v", p.id, err)
+		p.fail("process %d: unexpected error %v", p.id, err)
 	}
 }
 

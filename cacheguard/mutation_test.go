@@ -1,0 +1,127 @@
+package cacheguard_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
+)
+
+// The protocol, broken on purpose in one place each. TestSimulationCatches shows
+// that the simulation would notice. (What a wrong backend does to the contract
+// of the store is tried in memstore: TestSuiteCatchesWrongStores.)
+var mutations = map[string]func(*memstore.Store) store.Store{
+	"a fill below the fence lands":                                func(s *memstore.Store) store.Store { return fillsAnyway{s} },
+	"a begun set below the fence lands":                           func(s *memstore.Store) store.Store { return setsAnyway{s} },
+	"an invalidation does not move the fence":                     func(s *memstore.Store) store.Store { return forgetsFence{s} },
+	"an invalidation reports success and does nothing":            func(s *memstore.Store) store.Store { return forgetsKeys{s} },
+	"reads lag behind":                                            func(s *memstore.Store) store.Store { return &lags{Store: s} },
+	"an entry of one key is returned for another":                 func(s *memstore.Store) store.Store { return mixesUp{s} },
+	"an invalidation lengthens the life of what it was to delete": func(s *memstore.Store) store.Store { return refreshes{s} },
+}
+
+func TestSimulationCatchesABrokenProtocol(t *testing.T) {
+	for name, broken := range mutations {
+		t.Run(name, func(t *testing.T) {
+			const seeds = 100
+			var mu sync.Mutex
+			found := 0
+			for seed := uint64(1); seed <= seeds; seed++ {
+				simulate(t, seed, broken, func(string, ...any) {
+					mu.Lock()
+					defer mu.Unlock()
+					found++
+				})
+				if found > 0 {
+					t.Logf("caught by seed %d", seed)
+					return
+				}
+			}
+			t.Errorf("%d seeds found nothing wrong with it", seeds)
+		})
+	}
+}
+
+// fillsAnyway writes what the fence refuses.
+type fillsAnyway struct{ *memstore.Store }
+
+func (s fillsAnyway) Fill(ctx context.Context, g store.Grant, c store.Content) error {
+	err := s.Store.Fill(ctx, g, c)
+	if errors.Is(err, store.ErrFenced) {
+		return s.Store.Set(ctx, store.Write{Key: g.Key, Content: c})
+	}
+	return err
+}
+
+// setsAnyway does not compare what Begin has given.
+type setsAnyway struct{ *memstore.Store }
+
+func (s setsAnyway) Set(ctx context.Context, w store.Write) error {
+	w.Begun = nil
+	return s.Store.Set(ctx, w)
+}
+
+// forgetsFence deletes entries and nothing else.
+type forgetsFence struct{ *memstore.Store }
+
+func (s forgetsFence) Invalidate(_ context.Context, keys []store.Key) []error {
+	for _, key := range keys {
+		s.DropEntry(key)
+	}
+	return nil
+}
+
+// forgetsKeys does nothing.
+type forgetsKeys struct{ *memstore.Store }
+
+func (forgetsKeys) Invalidate(context.Context, []store.Key) []error { return nil }
+
+// lags answers every other read with what was there at the one before.
+type lags struct {
+	*memstore.Store
+	mu   sync.Mutex
+	last map[store.Key]store.Entry
+}
+
+func (s *lags) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	e, err := s.Store.Load(ctx, key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil {
+		s.last = make(map[store.Key]store.Entry)
+	}
+	old, known := s.last[key]
+	s.last[key] = e
+	if known && old.Kind == store.Value {
+		delete(s.last, key)
+		return old, err
+	}
+	return e, err
+}
+
+// mixesUp gives key 1 the entry of key 0.
+type mixesUp struct{ *memstore.Store }
+
+func (s mixesUp) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	if key.ID == "1" {
+		key.ID = "0"
+	}
+	return s.Store.Load(ctx, key)
+}
+
+// refreshes writes what it was to delete anew, under a new token.
+type refreshes struct{ *memstore.Store }
+
+func (s refreshes) Invalidate(ctx context.Context, keys []store.Key) []error {
+	for _, key := range keys {
+		e, err := s.Store.Load(ctx, key)
+		if err != nil || e.Kind != store.Value {
+			continue
+		}
+		_ = s.Store.Set(ctx, store.Write{Key: key, Content: store.Content{Kind: store.Value, Payload: e.Payload, TTL: e.TTL}})
+	}
+	return nil
+}
