@@ -283,14 +283,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 func (f *fleet) settled(keys []string, limit time.Duration) {
 	f.t.Helper()
 	begin := time.Now()
-	f.eventually(limit, "the breakers close", func() bool {
-		for _, m := range f.members {
-			if m.breakerIsOpen() {
-				return false
-			}
-		}
-		return true
-	})
+	f.breakersClose(limit)
 	f.eventually(limit, "all processes serve the newest values from the store", func() bool {
 		for _, key := range keys {
 			for _, m := range f.members {
@@ -304,6 +297,18 @@ func (f *fleet) settled(keys []string, limit time.Duration) {
 		return true
 	})
 	f.t.Logf("normal %v later", time.Since(begin).Round(time.Millisecond))
+}
+
+func (f *fleet) breakersClose(limit time.Duration) {
+	f.t.Helper()
+	f.eventually(limit, "the breakers close", func() bool {
+		for _, m := range f.members {
+			if m.breakerIsOpen() {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // eventually asks until the answer is yes.

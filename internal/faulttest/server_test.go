@@ -179,14 +179,7 @@ func TestAColdRestartIsNoStormOnTheOrigin(t *testing.T) {
 		t.Errorf("%d loads at once while Redis was away, want at most %d for each of %d processes", n, bound, members)
 	}
 	t.Logf("away for %v", time.Since(stopped).Round(time.Millisecond))
-	f.eventually(2*time.Second+slack, "the breakers close", func() bool {
-		for _, m := range f.members {
-			if m.breakerIsOpen() {
-				return false
-			}
-		}
-		return true
-	})
+	f.breakersClose(2*time.Second + slack)
 	// Loads that began without a lease may still be running.
 	time.Sleep(2 * o.takes)
 	normal := time.Now()

@@ -40,6 +40,7 @@ func TestABadNetworkUnderLoadGivesNoOldValueAndNoError(t *testing.T) {
 		{Refuse: true},
 		{Hang: true},
 	} {
+		f.breakersClose(5 * time.Second) // or nobody would notice
 		p.Set(faults)
 		if faults.Refuse {
 			p.Reset()
