@@ -1,6 +1,9 @@
 package cacheguard
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Outage is what callers get while the store is out of reach.
 type Outage uint8
@@ -25,10 +28,12 @@ func (g *Guard[V]) probeStore() {
 		defer g.tasks.leave()
 		ticker := time.NewTicker(breakerProbes)
 		defer ticker.Stop()
-		for {
+		for n := 0; ; n++ {
 			select {
 			case <-ticker.C:
-				if g.breaker.probe(g.ctx, g.key("")) {
+				// Another key each time: in a cluster, one that is on a server that
+				// stays away must not keep the breaker open for all the others.
+				if g.breaker.probe(g.ctx, g.key(strconv.Itoa(n))) {
 					return
 				}
 			case <-g.ctx.Done():

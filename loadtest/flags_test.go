@@ -46,20 +46,29 @@ func TestListsNameEachScenarioAndModeOnce(t *testing.T) {
 	}
 }
 
-func TestWithoutFlagsEverythingIsRun(t *testing.T) {
+func TestWithoutFlagsTheStormsAreRunInAllModes(t *testing.T) {
 	o, err := parseFlags(nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(o.scenarios) != 3 || len(o.modes) != 3 || o.callers() != 200 || o.rounds != 5 {
+		t.Errorf("options %+v", o)
+	}
+}
+
+func TestAllScenariosAreAllThatEndByThemselves(t *testing.T) {
+	o, err := parseFlags([]string{"-scenario", "all"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// But for the soak, which takes as long as one wants.
-	if len(o.scenarios) != len(scenarios)-1 || slices.ContainsFunc(o.scenarios, func(sc scenario) bool { return sc.apart }) ||
-		len(o.modes) != 3 || o.callers() != 200 || o.rounds != 5 {
+	if len(o.scenarios) != len(scenarios)-1 || slices.ContainsFunc(o.scenarios, func(sc scenario) bool { return sc.apart }) {
 		t.Errorf("options %+v", o)
 	}
 }
 
 func TestOneProcessRunsWhatOneCan(t *testing.T) {
-	o, err := parseFlags([]string{"-replicas", "1"}, io.Discard)
+	o, err := parseFlags([]string{"-scenario", "all", "-replicas", "1"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
