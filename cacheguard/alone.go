@@ -27,8 +27,9 @@ func (f *flight[V]) withoutLease(why error) outcome[V] {
 // errPutOff is for the report: nobody waits for what it ends.
 var errPutOff = errors.New("cacheguard: the store is out of reach; the rebuild is put off")
 
-// backgroundRest is how long a rebuild that could not reach the store is left
-// alone: the value is stale, not missing, and each attempt costs a time-out.
+// backgroundRest is how long a rebuild that could not reach the store, or found
+// another at work, is left alone at most: the value is stale, not missing, and
+// each attempt costs a claim or a time-out.
 const backgroundRest = time.Second
 
 // loadAlone loads without a lease. Nothing is stored, and nothing proves that

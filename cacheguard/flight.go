@@ -212,7 +212,9 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 		case store.Held:
 			unseen = 0
 			if f.background {
-				f.sh.rest(f.key, v.Left, nil)
+				// The holder may fail at once, and nobody is told of that who does
+				// not wait: the lease's end is not what to go by.
+				f.sh.rest(f.key, min(v.Left, backgroundRest), nil)
 				return outcome[V]{}
 			}
 			w.begin(f.g.opts.WaitLimit, before, v.Token)

@@ -53,7 +53,7 @@ type world struct {
 	// open is the store as a process has it; fail takes what the checker finds.
 	open func(*memstore.Store) store.Store
 	fail func(format string, args ...any)
-	rnd *dice
+	rnd  *dice
 	// near: the processes have near caches. Then P2 does not bind the others at
 	// once, and in an outage not at all; what a process wrote itself does.
 	near bool

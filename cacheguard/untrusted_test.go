@@ -3,6 +3,7 @@ package cacheguard_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,14 +16,22 @@ import (
 // to.
 type liar struct {
 	store.Store
-	entry   store.Entry
-	verdict store.Verdict // of the first claim, if it has an outcome
-	hear    func(store.Event)
+	hear func(store.Event)
+
+	mu      sync.Mutex
+	entry   store.Entry   // guarded by mu
+	verdict store.Verdict // of the first claim, if it has an outcome; guarded by mu
 }
 
-func (l *liar) Load(context.Context, store.Key) (store.Entry, error) { return l.entry, nil }
+func (l *liar) Load(context.Context, store.Key) (store.Entry, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.entry, nil
+}
 
 func (l *liar) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if v := l.verdict; v.Outcome != 0 {
 		l.verdict, l.entry = store.Verdict{}, store.Entry{}
 		return v, nil

@@ -30,9 +30,9 @@ type options struct {
 // callers is how many ask at once.
 func (o options) callers() int { return o.replicas * o.clients }
 
-// storms are the scenarios that are run unless others are named: a minute that
+// ordinary are the scenarios that are run unless others are named: a minute that
 // shows what it is about. The others break things, and take their time.
-const storms = "cold,expiry,invalidate"
+const ordinary = "cold,expiry,invalidate"
 
 // allModes are the modes of demo-api.
 var allModes = []string{"guard", "local", "none"}
@@ -42,7 +42,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	var names, modes string
 	fs := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&names, "scenario", storms, "`names` of the scenarios to run, with commas between them, or all; -list explains them")
+	fs.StringVar(&names, "scenario", ordinary, "`names` of the scenarios to run, with commas between them, or all; -list explains them")
 	fs.StringVar(&modes, "mode", strings.Join(allModes, ","), "`how` the origin is protected: guard (one load for the fleet), local (one for each process), none (one for each request)")
 	fs.IntVar(&o.replicas, "replicas", 4, "demo-api `processes`")
 	fs.IntVar(&o.clients, "clients", 50, "`callers` of each process")
