@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -292,6 +293,10 @@ func TestEverythingHasANameForScreenReaders(t *testing.T) {
 	}).map((e) => e.outerHTML.slice(0, 80))`)
 	if len(nameless) > 0 {
 		t.Errorf("without a name: %q", nameless)
+	}
+	// What changes several times a second must not be read out each time.
+	if live := eval[[]string](b, `[...document.querySelectorAll("output, [aria-live], [role=status], [role=alert]")].map((e) => e.id)`); !slices.Equal(live, []string{"trouble", "said"}) {
+		t.Errorf("read out when they change: %q", live)
 	}
 	if live := eval[string](b, `document.getElementById("said").getAttribute("aria-live")`); live != "polite" {
 		t.Errorf("results are not told: aria-live %q", live)
