@@ -146,7 +146,8 @@ async function control(path, args, done) {
   try {
     const answer = await fetch(`/live/${path}?${new URLSearchParams(args)}`, { method: "POST", signal: AbortSignal.timeout(10_000) });
     if (!answer.ok) {
-      set("said", (await answer.text()).trim());
+      const why = (await answer.text()).trim();
+      set("said", why.charAt(0).toUpperCase() + why.slice(1) + ".");
       return;
     }
     set("said", done);

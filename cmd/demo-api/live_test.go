@@ -53,7 +53,8 @@ func TestTheHerdAppearsAndVanishesWithTheMode(t *testing.T) {
 	const callers = 50
 	for _, args := range [][]string{nil, {"-redis", embeddedRedis(t).Addr()}} {
 		p := start(t, append(args, "-load", "50ms", "-pool", "100")...)
-		for mode, loads := range map[string]int64{"none": callers, "local": 1, "guard": 1} {
+		for _, mode := range []string{"none", "local", "guard"} {
+			loads := map[string]int64{"none": callers, "local": 1, "guard": 1}[mode]
 			if s := press(t, p, "mode?mode="+mode); s.Mode != mode {
 				t.Errorf("mode %s after it was switched to %s", s.Mode, mode)
 			}
@@ -61,6 +62,10 @@ func TestTheHerdAppearsAndVanishesWithTheMode(t *testing.T) {
 				t.Errorf("%v, mode %s: %+v; want %d loads and no error", args, mode, got, loads)
 			}
 		}
+		if got := rage(t, p, callers, stormExpired); got.Loads != 1 || got.Errors != 0 {
+			t.Errorf("%v: %+v; want one load in the background", args, got)
+		}
+		until(t, p, "fresh again", func(s liveState) bool { return s.Hot.State == "fresh" })
 		if got := rage(t, p, callers, stormAsItIs); got.Loads != 0 {
 			t.Errorf("%v: %+v although the product is fresh", args, got)
 		}

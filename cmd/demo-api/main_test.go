@@ -244,9 +244,7 @@ func TestTheModesDifferInHowOftenTheOriginIsAsked(t *testing.T) {
 			var loads atomic.Int64
 			all := make(chan struct{})
 			origin := fakeOrigin(t, func(w http.ResponseWriter, r *http.Request) {
-				if loads.Add(1) == want {
-					close(all) // as many as are to come have come
-				}
+				loads.Add(1)
 				select {
 				case <-all:
 				case <-time.After(5 * time.Second):
@@ -260,6 +258,10 @@ func TestTheModesDifferInHowOftenTheOriginIsAsked(t *testing.T) {
 			for i := range 2 * callers {
 				go func() { done <- call(t, "GET", []process{a, b}[i%2].url+"/products/1", "") }()
 			}
+			for _, p := range []process{a, b} { // or who comes late finds a flight that has ended
+				until(t, p, "everybody there", func(s liveState) bool { return s.Hot.Waiting == callers && loads.Load() >= want })
+			}
+			close(all)
 			for range 2 * callers {
 				if got := (<-done).product(t); got.ID != "1" {
 					t.Errorf("product %+v", got)

@@ -82,6 +82,9 @@ func (l *live) rage(ctx context.Context, callers int, when string) storm {
 	}
 	close(now)
 	all.Wait()
+	if when == stormExpired {
+		l.awaitLoad(ctx, before)
+	}
 	slices.Sort(took)
 	for _, f := range failed {
 		if f {
@@ -91,6 +94,16 @@ func (l *live) rage(ctx context.Context, callers int, when string) storm {
 	s.Loads = l.catalogue.origin.loads.Load() - before
 	s.Median, s.Slowest = millis(took[callers/2]), millis(took[callers-1])
 	return s
+}
+
+// awaitLoad waits for the load that an expired key is to cause: nobody in the
+// storm has waited for it, if there was a stale value.
+func (l *live) awaitLoad(ctx context.Context, before int64) {
+	for range 100 {
+		if l.catalogue.origin.loads.Load() > before || sleep(ctx, 5*time.Millisecond) != nil {
+			return
+		}
+	}
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -293,6 +294,10 @@ func TestEverythingHasANameForScreenReaders(t *testing.T) {
 	if len(nameless) > 0 {
 		t.Errorf("without a name: %q", nameless)
 	}
+	// What changes several times a second must not be read out each time.
+	if live := eval[[]string](b, `[...document.querySelectorAll("output, [aria-live], [role=status], [role=alert]")].map((e) => e.id)`); !slices.Equal(live, []string{"trouble", "said"}) {
+		t.Errorf("read out when they change: %q", live)
+	}
 	if live := eval[string](b, `document.getElementById("said").getAttribute("aria-live")`); live != "polite" {
 		t.Errorf("results are not told: aria-live %q", live)
 	}
@@ -334,7 +339,7 @@ func TestThePageFitsAPhone(t *testing.T) {
 		if small := eval[[]string](b, `[...document.querySelectorAll("button, select, input")].filter((e) => e.getBoundingClientRect().height < 40).map((e) => e.id || e.textContent)`); len(small) > 0 {
 			t.Errorf("too small for a thumb: %q", small)
 		}
-		if hidden := eval[[]string](b, `[...document.querySelectorAll("#storms tr:first-child td")].filter((c) => c.getBoundingClientRect().width && c.getBoundingClientRect().right > innerWidth).map((c) => c.textContent)`); len(hidden) > 0 {
+		if hidden := eval[[]string](b, `[...document.querySelectorAll("th, #storms tr:first-child td")].filter((c) => c.getBoundingClientRect().width && c.getBoundingClientRect().right > document.querySelector(".scroll").getBoundingClientRect().right + 1).map((c) => c.textContent)`); len(hidden) > 0 {
 			t.Errorf("cells of the storms that are beyond the edge: %q", hidden)
 		}
 		b.shoot(map[bool]string{false: "phone-light", true: "phone-dark"}[dark])
