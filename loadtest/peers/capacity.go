@@ -61,6 +61,7 @@ type capacity struct {
 type cost struct {
 	Processes, Callers int
 	LoadTime           time.Duration
+	Untuned            bool // the leases are those of shorter loads
 	Loads              []int
 	Sent               float64 // commands that each process sent
 	Server             serverStats
@@ -125,8 +126,16 @@ func (st *stage) measureCapacity(ctx context.Context, o options) (c capacity, er
 	}
 	for _, d := range times {
 		st.say("loads of %v", d)
-		k, err := f.cost(ctx, client, fmt.Sprintf("time-%v", d), 20, d, 2)
+		k, err := f.cost(ctx, client, fmt.Sprintf("first-%v", d), 20, d, 1)
 		if err != nil {
+			return c, err
+		}
+		k.Untuned = true
+		c.Times = append(c.Times, k)
+		if err := f.tune(ctx, d); err != nil {
+			return c, err
+		}
+		if k, err = f.cost(ctx, client, fmt.Sprintf("time-%v", d), 20, d, 2); err != nil {
 			return c, err
 		}
 		c.Times = append(c.Times, k)
@@ -164,10 +173,30 @@ func (f *fleet) warmUp(ctx context.Context) error {
 	return f.settle(ctx)
 }
 
+// tune lets each process load something for as long, so that its leases follow.
+func (f *fleet) tune(ctx context.Context, d time.Duration) error {
+	var calls []*waiting[ReadReply]
+	for i, w := range f.workers {
+		keys := []string{fmt.Sprintf("tune-%v-%d", d, i)}
+		f.create(keys[0], d, false)
+		calls = append(calls, begin[KeysArgs, ReadReply]([]*worker{w}, "Read", KeysArgs{keys}))
+	}
+	for _, c := range calls {
+		if _, err := c.end(ctx); err != nil {
+			return err
+		}
+	}
+	return f.settle(ctx)
+}
+
 // cost runs n storms in all processes.
 func (f *fleet) cost(ctx context.Context, client *redis.Client, name string, callers int, service time.Duration, n int) (c cost, err error) {
 	c = cost{Processes: len(f.workers), Callers: callers, LoadTime: service}
 	look, err := looking(ctx, client)
+	if err != nil {
+		return c, err
+	}
+	idle, err := idling(ctx, client, look)
 	if err != nil {
 		return c, err
 	}
@@ -183,6 +212,7 @@ func (f *fleet) cost(ctx context.Context, client *redis.Client, name string, cal
 		if err != nil {
 			return c, err
 		}
+		begun := time.Now()
 		replies, err := f.at(ctx, f.workers, StormArgs{Key: key, Callers: callers})
 		if err != nil {
 			return c, err
@@ -203,7 +233,7 @@ func (f *fleet) cost(ctx context.Context, client *redis.Client, name string, cal
 				return c, errors.New(r.Error)
 			}
 		}
-		d := after.since(before).since(look)
+		d := after.since(before).since(look).since(idle.times(time.Since(begun).Seconds()))
 		c.Sent += float64(sum(total)-sum(sent)) / float64(n*len(f.workers))
 		c.Server.CPU += d.CPU / float64(n)
 		c.Server.Commands += d.Commands / float64(n)

@@ -180,7 +180,7 @@ func TestTheCostsAreCountedAndAddedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, k := range slices.Concat(c.Replicas, c.Callers, c.Times) {
-		if slices.Max(k.Loads) != 1 || k.Sent < 2 || k.Sent > 3.5 {
+		if slices.Max(k.Loads) != 1 || k.Sent < 2 || k.Sent > 3.5 && !k.Untuned {
 			t.Errorf("%+v: want one load and about three commands of each process", k)
 		}
 	}

@@ -135,11 +135,11 @@ func (r report) faultTable() table {
 	t := table{
 		title: fmt.Sprintf("A holder is killed or stopped, a key is deleted: 4 processes, a load of %v", faultLoad),
 		notes: fmt.Sprintf("Killed: how long the slowest caller of the other processes waited after the holder was killed %v into its load "+
-			"(of which a load is %v), median and most of the keys, and the loads of one key, the killed one's among them. "+
+			"(of which a load is %v), median and most of the keys, the loads of one key, the killed one's among them, and how many of the others' callers got an error. "+
 			"Stopped: the holder is stopped in mid-load, past any lease; the value changes, the key is deleted, another process stores the new value; the holder goes on. "+
 			"Deleted: the value changes and the key is deleted in mid-load. Both: keys that some process answers with the old value in the end, of all. "+
 			"Late reads: reads that began after the delete had returned and got the old value, of all.", inLoad, faultLoad),
-		head: []string{"strategy", "killed: wait s", "killed: loads", "stopped: old in the end", "deleted: old in the end", "late reads: old"},
+		head: []string{"strategy", "killed: wait s", "killed: loads", "killed: errors", "stopped: old in the end", "deleted: old in the end", "late reads: old"},
 	}
 	for _, res := range r.Results {
 		f := res.Faults
@@ -147,7 +147,7 @@ func (r report) faultTable() table {
 			continue
 		}
 		t.rows = append(t.rows, []string{res.Strategy,
-			fmt.Sprintf("%.2f / %.2f", median(f.KillWait)/1000, slices.Max(f.KillWait)/1000), span(f.KillLoads),
+			fmt.Sprintf("%.2f / %.2f", median(f.KillWait)/1000, slices.Max(f.KillWait)/1000), span(f.KillLoads), fmt.Sprint(f.KillErrors),
 			fmt.Sprintf("%d of %d", f.StopStale, f.StopKeys), fmt.Sprintf("%d of %d", f.DeleteStale, f.DeleteKeys),
 			fmt.Sprintf("%d of %d", f.LateStale, f.LateReads)})
 	}

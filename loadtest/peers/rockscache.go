@@ -26,6 +26,9 @@ type rocks struct {
 }
 
 func (r *rocks) Get(ctx context.Context, key string) ([]byte, error) {
+	// It refreshes in the background under the context that it is given, which must
+	// outlive the call; the client bounds each command.
+	ctx = context.WithoutCancel(ctx)
 	v, err := r.cache.Fetch2(ctx, key, life, func() (string, error) {
 		data, err := r.load(ctx, key)
 		return string(data), err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -67,4 +68,30 @@ func looking(ctx context.Context, client *redis.Client) (s serverStats, err erro
 	}
 	d := last.since(first)
 	return serverStats{CPU: d.CPU / looks, Commands: d.Commands / looks, Sent: d.Sent / looks, Received: d.Received / looks}, err
+}
+
+// flush empties a Redis.
+func flush(ctx context.Context, addr string) error {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	return client.FlushAll(ctx).Err()
+}
+
+// idling is what a second costs in which nothing is asked, beside the looks.
+func idling(ctx context.Context, client *redis.Client, look serverStats) (s serverStats, err error) {
+	before, err := stats(ctx, client)
+	if err != nil {
+		return s, err
+	}
+	begun := time.Now()
+	if err := pause(ctx, 500*time.Millisecond); err != nil {
+		return s, err
+	}
+	after, err := stats(ctx, client)
+	return after.since(before).since(look).times(1 / time.Since(begun).Seconds()), err
+}
+
+// times is so many of it.
+func (s serverStats) times(n float64) serverStats {
+	return serverStats{CPU: n * s.CPU, Commands: n * s.Commands, Sent: n * s.Sent, Received: n * s.Received}
 }
