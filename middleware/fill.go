@@ -25,6 +25,7 @@ type fill struct {
 	route  func(context.Context) context.Context
 	policy Policy
 	adm    admission
+	probe  bool // it finds out for its own request alone; see job.probing
 	key    string
 	above  *response // the entry above, for a variant
 	epoch  string    // of the tags, when the run began
@@ -86,6 +87,11 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		// It is time to refresh this entry early, but this request is for
 		// another variant, and would put that in its place.
 		return nil, &unsharedError{reason: "variant"}
+	}
+	if f.probe && f.leader.Load() == nil && !f.idle.Load() {
+		// Its request has gone past the cache, and finds out there. Those without
+		// credentials who wait here begin again, without it.
+		return nil, &abortedError{cause: errProbing}
 	}
 	if len(f.c.opts.TagHeaders) > 0 {
 		// Without an epoch, what has tags is not kept: see tagged.

@@ -40,6 +40,7 @@ type job struct {
 	run     atomic.Pointer[run] // that r has begun, and is waiting for
 	along   atomic.Pointer[run] // that r may read along
 	retried bool
+	probing bool   // it has credentials, and it is not known whether they matter
 	crowded bool   // too many wait already
 	number  uint64 // of its arrival among those who wait; zero: it has not waited
 
@@ -72,6 +73,7 @@ var (
 	errStreaming  = errors.New("middleware: the answer is streaming")
 	errTooLate    = errors.New("middleware: the answer streams to those who came earlier")
 	errWaitedLong = errors.New("middleware: waited too long for another request's run")
+	errProbing    = errors.New("middleware: another process's run may not be for this request")
 )
 
 // serve finds the answer. Every step ends with one, or leads further.
@@ -239,7 +241,7 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 	}
 	j.fill = &fill{
 		c: j.c, next: j.next, req: r, route: ownRoute(j.r.Context()),
-		policy: j.policy, adm: j.adm, key: j.key, above: j.above,
+		policy: j.policy, adm: j.adm, probe: j.probing, key: j.key, above: j.above,
 		outer: http.Header{"Cache-Control": j.w.Header()["Cache-Control"]},
 		shape: j.w,
 	}
@@ -249,9 +251,15 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 		j.fill.leader.Store(j)
 	}
 	j.late.Store(false)
-	j.patience = time.AfterFunc(j.c.opts.WaitLimit, func() {
+	limit := j.c.opts.WaitLimit
+	if j.probing {
+		limit = min(limit, probePatience)
+	}
+	j.patience = time.AfterFunc(limit, func() {
 		switch {
 		case j.run.Load() != nil: // who has a run of its own does not wait for another's
+		case j.probing:
+			j.wake(errProbing)
 		case j.late.Load():
 			j.wake(errTooLate)
 		default:
@@ -297,7 +305,9 @@ func (j *job) answerWithout(e cacheguard.Entry[*response], err error, own *run) 
 	)
 	switch {
 	case own != nil && !errors.As(err, &failed) && !errors.As(err, &aborted) && !isCut(err):
-		j.learn(!errors.As(err, &unshared) && !errors.As(err, &pass))
+		if !errors.Is(err, errProbing) { // else its run began at the last moment, and has said nothing yet
+			j.learn(!errors.As(err, &unshared) && !errors.As(err, &pass))
+		}
 		j.stream(own, true)
 	case errors.As(err, &pass), errors.As(err, &unshared):
 		j.forward(fwdMiss, "pass")
@@ -305,6 +315,8 @@ func (j *job) answerWithout(e cacheguard.Entry[*response], err error, own *run) 
 		j.notCached()
 	case errors.Is(err, errTooLate):
 		j.forward(j.fwd(), "stream")
+	case errors.Is(err, errProbing):
+		j.forward(fwdMiss, "authorization")
 	case errors.Is(err, cacheguard.ErrCycle):
 		j.forward(fwdBypass, "cycle")
 	case errors.Is(err, cacheguard.ErrClosed):

@@ -1,5 +1,7 @@
 package middleware
 
+import "time"
+
 // What is remembered of the answers to requests with credentials (Authorization
 // that is not part of the key), of one URL in one process. Such a request must
 // not wait for, or be answered by, what was made for another, unless the answer
@@ -12,11 +14,23 @@ const (
 	loginPublic                  // the last answer was for everybody
 )
 
-// mayProbe decides whether a request with credentials may use the cache.
-func (c *Cache) mayProbe(key string) bool {
+// mayProbe decides whether a request with credentials may use the cache, and
+// whether it is the one that finds out.
+func (c *Cache) mayProbe(key string) (may, probing bool) {
 	was := c.logins.claim(key, loginProbed, c.opts.FillLimit)
-	return was == 0 || was == loginPublic
+	return was == 0 || was == loginPublic, was == 0
 }
+
+// probePatience is how long the one that finds out waits for a run that is not
+// its own; then it goes past the cache too, and learns from that. Without it
+// the processes of a fleet would find out one after the other, for what one has
+// learned says nothing about requests without credentials and so is not kept
+// where others see it:
+//
+//	A: runs, for its own client alone
+//	B: .............................. runs, for its own client alone
+//	C: ............................................................. runs
+const probePatience = 50 * time.Millisecond
 
 // learn takes what a request with credentials has found out.
 func (j *job) learn(public bool) {

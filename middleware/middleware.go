@@ -170,11 +170,15 @@ func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 		c.past(w, r, next, "no-key")
 		return
 	}
-	if a.credentialed && !c.mayProbe(key) {
-		c.past(w, r, next, "authorization")
-		return
+	probing := false
+	if a.credentialed {
+		var may bool
+		if may, probing = c.mayProbe(key); !may {
+			c.past(w, r, next, "authorization")
+			return
+		}
 	}
-	j := &job{c: c, w: w, r: r, next: next, policy: policy, adm: a, url: key, key: key, arrived: time.Now()}
+	j := &job{c: c, w: w, r: r, next: next, policy: policy, adm: a, probing: probing, url: key, key: key, arrived: time.Now()}
 	j.client.w = w
 	if c.opts.DryRun {
 		j.forward(fwdBypass, "dry-run")

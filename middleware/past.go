@@ -117,7 +117,9 @@ func (j *job) forward(fwd, detail string) {
 
 func (f *forwarding) look(status int, h http.Header) {
 	detail := f.detail
-	switch v := f.j.judge(status, h, f.asked); {
+	v := f.j.judge(status, h, f.asked)
+	f.j.learn(v.class == classStore)
+	switch {
 	case detail == "dry-run":
 		detail = "dry-" + v.String()
 	case detail == "pass" && f.j.r.Method == http.MethodGet && status == http.StatusOK:

@@ -523,6 +523,32 @@ func TestCredentialsNeverReachTheCacheUnlessTheAnswerAllowsIt(t *testing.T) {
 	}
 }
 
+// Each process has one request that finds out, and none of them waits for those
+// of the others to have found out first.
+func TestProcessesFindOutAboutCredentialsAtTheSameTime(t *testing.T) {
+	const servers = 5
+	f := newFleet(t, servers, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(handlerTime)
+		w.Header().Set("Cache-Control", "max-age=60")
+		user, _, _ := r.BasicAuth()
+		io.WriteString(w, "for "+user)
+	})
+	f.warm(servers * 2)
+	for round := range 2 {
+		for i, a := range f.storm(servers*2, func(i int) answer {
+			return f.ask(i%servers, "GET", "/mine", "Authorization", []string{"Basic YTp4", "Basic Yjp4"}[i%2])
+		}) {
+			if want := "for " + []string{"a", "b"}[i%2]; a.body != want || a.cached() {
+				t.Errorf("round %d: got %q, want %q", round, a.body, want)
+			}
+			if a.took > 3*handlerTime {
+				t.Errorf("round %d: an answer took %v, a run %v: they have queued", round, a.took, handlerTime)
+			}
+		}
+	}
+	f.wantRuns(servers * 2 * 2)
+}
+
 func TestCacheStatusSaysWhatHappened(t *testing.T) {
 	inBubble(t, Options{StatusName: "edge"}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Status", "origin; hit")
