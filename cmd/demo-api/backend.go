@@ -69,7 +69,7 @@ func openBackend(ctx context.Context, where string, sent func(command string)) (
 		return nil, err
 	}
 	b := &backend{store: s, name: "Redis at " + name, close: []func() error{s.Close, client.Close}, plug: line, lease: leaseRecord(client)}
-	if b.advice, err = s.Advice(ctx, productSpace, listSpace); err != nil {
+	if b.advice, err = s.Advice(ctx, productSpace, listSpace, pageSpace); err != nil {
 		b.advice = append(b.advice, "the server could not be asked what it permits: "+string(store.ClassOf(err)))
 	}
 	return b, nil

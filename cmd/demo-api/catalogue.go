@@ -21,6 +21,9 @@ type catalogue struct {
 	current  atomic.Value  // the mode of both, a string
 	leases   *lease.Locker // of the stock
 	close    func() error  // of the origin
+
+	// tell, if set, invalidates what else was made of a product that was written.
+	tell func(ctx context.Context, id string) error
 }
 
 // newCatalogue opens the origin and the caches in front of it that cfg asks
@@ -121,6 +124,9 @@ func (c *catalogue) written(ctx context.Context, id string, written product, err
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), invalidateLimit)
 	defer cancel()
 	stale := errors.Join(c.products.Invalidate(ctx, id), c.lists.Invalidate(ctx, allProducts))
+	if c.tell != nil {
+		stale = errors.Join(stale, c.tell(ctx, id))
+	}
 	if err != nil {
 		return product{}, errors.Join(err, stale)
 	}

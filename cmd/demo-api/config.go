@@ -24,6 +24,8 @@ type config struct {
 	grace    time.Duration
 	drain    time.Duration
 
+	upstream upstreamConfig
+
 	loadtest bool
 	controls bool
 }
@@ -47,6 +49,10 @@ func parseFlags(args []string, out io.Writer) (config, error) {
 	fs.DurationVar(&cfg.ttl, "ttl", 10*time.Second, "`time` that a product is fresh")
 	fs.DurationVar(&cfg.grace, "grace", time.Minute, "`time` after it in which the stale product is served while one process loads it anew")
 	fs.DurationVar(&cfg.drain, "drain", 0, "`time` to go on serving after SIGTERM, while /readyz says no")
+	fs.StringVar(&cfg.upstream.url, "upstream", "", "`URL` of a server to be the HTTP cache of, instead of serving the catalogue; what it says may be kept is kept, and with -ttl what says nothing too")
+	fs.BoolVar(&cfg.upstream.storeSetCookie, "store-set-cookie", false, "with -upstream: keep answers that set a cookie, and give everybody that cookie")
+	fs.DurationVar(&cfg.upstream.staleIfError, "stale-if-error", 0, "with -upstream: `time` after its lifetime in which an answer that does not say so itself is served when the upstream fails")
+	fs.StringVar(&cfg.upstream.targets, "targets", "", "with -upstream: `names` of the targeted Cache-Control fields to obey, the most specific first, with commas between them (default: CDN-Cache-Control)")
 	fs.BoolVar(&cfg.controls, "controls", false, "let callers on other machines use the controls of the page, which break the demo; without it, only those on this one")
 	fs.BoolVar(&cfg.loadtest, "loadtest", false, "serve what loadtest measures with: /floor/{id}?sleep=DURATION, an answer without a store, and a header that holds a request until an instant")
 
@@ -65,6 +71,9 @@ func parseFlags(args []string, out io.Writer) (config, error) {
 	}
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if cfg.upstream.url != "" && given["ttl"] {
+		cfg.upstream.ttl = cfg.ttl
+	}
 	return cfg, cfg.check(given)
 }
 
@@ -90,12 +99,44 @@ func (cfg config) check(given map[string]bool) error {
 	case cfg.postgres != "" && given["load"]:
 		return errors.New("-load is the service time of the origin in memory and says nothing about -postgres; leave one of them out")
 	}
-	if cfg.origin == "" {
+	if err := cfg.checkUpstream(given); err != nil {
+		return err
+	}
+	return errors.Join(checkURL("origin", cfg.origin), checkURL("upstream", cfg.upstream.url))
+}
+
+// checkURL says what is wrong with a flag that names a server, if it is given.
+func checkURL(name, text string) error {
+	if text == "" {
 		return nil
 	}
-	u, err := url.Parse(cfg.origin)
+	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("-origin %s is not the URL of a server; use one such as http://127.0.0.1:9000", cfg.origin)
+		return fmt.Errorf("-%s %s is not the URL of a server; use one such as http://127.0.0.1:9000", name, text)
+	}
+	return nil
+}
+
+// checkUpstream refuses flags that would do nothing.
+func (cfg config) checkUpstream(given map[string]bool) error {
+	if cfg.upstream.url == "" {
+		for _, name := range []string{"store-set-cookie", "stale-if-error", "targets"} {
+			if given[name] {
+				return fmt.Errorf("-%s is for the cache in front of another server; use it with -upstream", name)
+			}
+		}
+		return nil
+	}
+	for _, name := range []string{"origin", "postgres", "mode", "load", "pool", "grace", "controls", "loadtest"} {
+		if given[name] {
+			return fmt.Errorf("-%s is for the catalogue, which -upstream replaces; leave one of them out", name)
+		}
+	}
+	if u, err := url.Parse(cfg.upstream.url); err == nil && (u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+		return errors.New("-upstream is a URL with a user, a query or a fragment; use scheme, host and path alone")
+	}
+	if d := cfg.upstream.staleIfError; d < 0 || d > maxLife {
+		return fmt.Errorf("-stale-if-error %v is out of range; use 0 to %v", d, maxLife)
 	}
 	return nil
 }

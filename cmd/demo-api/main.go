@@ -6,6 +6,11 @@
 //
 //	go run ./cmd/demo-api
 //	curl -i localhost:8080/products/1
+//	curl -i localhost:8080/pages/products/1
+//
+// The first is cache-aside: the product is kept, through a guard. The second is
+// kept as an HTTP answer, by package middleware. With -upstream it is instead
+// that HTTP cache in front of any other server.
 //
 // The page at / shows it live, and can break it in many ways.
 package main
@@ -57,6 +62,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, back.Close()) }()
 	m.logs.Advise(back.advice...)
 
+	if cfg.upstream.url != "" {
+		return runUpstream(ctx, cfg, back, m, out)
+	}
+
 	watch := new(leaseWatch)
 	cat, err := newCatalogue(ctx, cfg, back.store, m, watch)
 	if err != nil {
@@ -64,25 +73,55 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, cat.Close()) }()
 
+	site, err := newPages(cfg, cat, back.store, m)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, site.Close()) }()
+	cat.tell = site.written
+
 	show := newLive(cfg, cat, back, watch)
 	defer func() { err = errors.Join(err, show.Close()) }()
 
-	ln, err := net.Listen("tcp", cfg.addr)
-	if err != nil {
-		return fmt.Errorf("cannot listen on %s (%w); use -addr with a free port, such as -addr 127.0.0.1:8081", cfg.addr, err)
-	}
 	var draining atomic.Bool
 	srv := &http.Server{
-		Handler: newServer(cfg, show, m, &draining),
+		Handler: newServer(cfg, show, site, m, &draining),
 
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      answerLimit + 5*time.Second,
 		IdleTimeout:       2 * time.Minute,
 	}
+	about := fmt.Sprintf("mode %s, store: %s, origin: %s", cfg.mode, back.name, cat.origin.name)
+	return serve(ctx, cfg, srv, &draining, about, out)
+}
+
+// runUpstream does the same as run for the cache in front of another server.
+func runUpstream(ctx context.Context, cfg config, back *backend, m *metrics, out io.Writer) (err error) {
+	u, err := newUpstream(cfg.upstream, back.store, m)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, u.Close()) }()
+	srv := &http.Server{
+		Handler: u,
+
+		// No limit for a whole request or answer: uploads and streams have none.
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+	}
+	return serve(ctx, cfg, srv, new(atomic.Bool), fmt.Sprintf("store: %s, in front of %s", back.name, cfg.upstream.url), out)
+}
+
+// serve serves until ctx ends, and then lets what is under way end.
+func serve(ctx context.Context, cfg config, srv *http.Server, draining *atomic.Bool, about string, out io.Writer) error {
+	ln, err := net.Listen("tcp", cfg.addr)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s (%w); use -addr with a free port, such as -addr 127.0.0.1:8081", cfg.addr, err)
+	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	fmt.Fprintf(out, "demo-api: serving on %s (mode %s, store: %s, origin: %s)\n", baseURL(ln.Addr()), cfg.mode, back.name, cat.origin.name)
+	fmt.Fprintf(out, "demo-api: serving on %s (%s)\n", baseURL(ln.Addr()), about)
 
 	select {
 	case err := <-served:

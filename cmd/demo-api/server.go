@@ -29,7 +29,7 @@ type server struct {
 	draining  *atomic.Bool
 }
 
-func newServer(cfg config, l *live, m *metrics, draining *atomic.Bool) http.Handler {
+func newServer(cfg config, l *live, p *pages, m *metrics, draining *atomic.Bool) http.Handler {
 	srv := &server{catalogue: l.catalogue, store: l.back.store, live: l, draining: draining}
 	r := chi.NewRouter()
 	r.Use(middleware.Recoverer, limitTime)
@@ -41,6 +41,12 @@ func newServer(cfg config, l *live, m *metrics, draining *atomic.Bool) http.Hand
 	r.Get("/live/page.js", asset("text/javascript", liveJS))
 	r.Get("/live/page.css", asset("text/css", liveCSS))
 	r.Route("/live", l.routes)
+	r.Route("/pages", func(r chi.Router) {
+		p.routes(r)
+		if cfg.loadtest {
+			r.With(p.cached).Method(http.MethodGet, "/kinds/{kind}/{id}", new(kinds))
+		}
+	})
 	r.Get("/products", srv.listProducts)
 	r.Get("/products/{id}", srv.getProduct)
 	r.Put("/products/{id}", srv.putProduct)
