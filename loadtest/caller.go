@@ -25,7 +25,8 @@ type product struct {
 type answer struct {
 	latency time.Duration
 	status  int
-	state   string // where the answer came from, as the process says
+	state   string      // where the answer came from, as the process says
+	header  http.Header // nil unless it is looked at
 	body    []byte
 	product product // once decoded
 	err     error   // why there is no product
@@ -66,6 +67,7 @@ func (a answer) problem(key string) error {
 // connections, on the machine that is measured, would be measured too.
 type caller struct {
 	replica *replica
+	headers bool     // answers have their header
 	conn    net.Conn // nil after an error, until it is dialed again
 	reader  *bufio.Reader
 }
@@ -151,6 +153,9 @@ func (c *caller) exchange(ctx context.Context, request []byte) (a answer, err er
 		return a, err
 	}
 	a.status, a.state = resp.StatusCode, resp.Header.Get("X-Cacheguard-State")
+	if c.headers {
+		a.header = resp.Header
+	}
 	a.body, err = io.ReadAll(resp.Body)
 	if err == nil && resp.Close {
 		err = fmt.Errorf("the process closed the connection after status %d", resp.StatusCode)

@@ -37,7 +37,7 @@ type scenario struct {
 }
 
 // scenarios are all there are, in the order in which they run.
-var scenarios = []scenario{cold, expiry, invalidate, crash, stopped, partition, redisHang, redisRestart, failingOrigin, manyKeys, deploy, soak}
+var scenarios = []scenario{cold, expiry, invalidate, crash, stopped, partition, redisHang, redisRestart, failingOrigin, manyKeys, deploy, httpStorm, uncacheable, vary, soak}
 
 // show is one scenario in one mode: the fleet that is on the stage, and the
 // callers that are connected to it.
@@ -79,6 +79,7 @@ type round struct {
 	failing    *failing        // what a failing origin brought; nil: it did not fail
 	spread     *spread         // of many products; nil: there is one
 	rolled     *rolled         // what restarts brought; nil: there were none
+	paged      *paged          // what was asked for over the HTTP cache; nil: nothing was
 	soaked     *soaked         // what a long time brought; nil: it was short
 	changes    []change        // in the loads under way; nil: the stage notes them at the end
 	fault      fault           // what was done to a process or to Redis, and when

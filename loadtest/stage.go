@@ -172,17 +172,24 @@ func (sh *show) found(answers []answer, r *replica) (n int64) {
 // The requests are sent before and held by the processes until that instant,
 // from which latency counts: a caller that is late waits longer, not shorter.
 func storm(ctx context.Context, callers []*caller, path string) []answer {
+	answers := askAtOnce(ctx, callers, func(i int, at time.Time) []byte { return callers[i].requestAt(path, at) })
+	for i := range answers {
+		answers[i].decode()
+	}
+	return answers
+}
+
+// askAtOnce is a storm in which each caller has a request of its own. The
+// answers are not decoded.
+func askAtOnce(ctx context.Context, callers []*caller, request func(i int, at time.Time) []byte) []answer {
 	runtime.GC() // now rather than in the middle
 	answers := make([]answer, len(callers))
 	begin := time.Now().Add(stormLead + time.Duration(len(callers))*stormLeadEach)
 	var wg sync.WaitGroup
 	for i, c := range callers {
-		wg.Go(func() { answers[i] = c.roundTrip(ctx, c.requestAt(path, begin), begin) })
+		wg.Go(func() { answers[i] = c.roundTrip(ctx, request(i, begin), begin) })
 	}
 	wg.Wait()
-	for i := range answers {
-		answers[i].decode()
-	}
 	return answers
 }
 
