@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"time"
 )
 
 // page is the capacity for people: what was measured, and then what follows
@@ -25,6 +26,15 @@ func (c capacity) page() page {
 	}
 }
 
+// serverTime is a dash where the server's own affairs, in so long a time, hide
+// what was asked of it.
+func serverTime(k cost) string {
+	if k.LoadTime >= time.Second {
+		return "-"
+	}
+	return number(k.Server.CPU)
+}
+
 // loadTime names a row.
 func loadTime(k cost) string {
 	if k.Untuned {
@@ -37,7 +47,7 @@ func costTable(costs []cost, title, head string, value func(cost) string, notes 
 	t := table{title: title, notes: notes + " Sent: commands that each process sent. Redis: its processor time, and the bytes that it received and sent.",
 		head: []string{head, "loads", "sent", "Redis µs", "KiB in", "KiB out", "p99 over the load ms"}}
 	for _, k := range costs {
-		t.rows = append(t.rows, []string{value(k), span(k.Loads), number(k.Sent), number(k.Server.CPU),
+		t.rows = append(t.rows, []string{value(k), span(k.Loads), number(k.Sent), serverTime(k),
 			number(k.Server.Received / 1024), number(k.Server.Sent / 1024), fmt.Sprintf("%+.1f", k.Over)})
 	}
 	return t

@@ -84,7 +84,7 @@ func idling(ctx context.Context, client *redis.Client, look serverStats) (s serv
 		return s, err
 	}
 	begun := time.Now()
-	if err := pause(ctx, 500*time.Millisecond); err != nil {
+	if err := pause(ctx, 1500*time.Millisecond); err != nil {
 		return s, err
 	}
 	after, err := stats(ctx, client)
