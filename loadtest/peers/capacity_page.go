@@ -29,7 +29,7 @@ func (c capacity) page() page {
 // serverTime is a dash where the server's own affairs, in so long a time, hide
 // what was asked of it.
 func serverTime(k cost) string {
-	if k.LoadTime >= time.Second {
+	if k.LoadTime >= time.Second || k.Server.CPU <= 0 {
 		return "-"
 	}
 	return number(k.Server.CPU)
@@ -44,7 +44,7 @@ func loadTime(k cost) string {
 }
 
 func costTable(costs []cost, title, head string, value func(cost) string, notes string) table {
-	t := table{title: title, notes: notes + " Sent: commands that each process sent. Redis: its processor time, and the bytes that it received and sent.",
+	t := table{title: title, notes: notes + " Sent: commands that each process sent. Redis: its processor time, less what it needs by itself in that time (a dash: that hides it), and the bytes that it received and sent.",
 		head: []string{head, "loads", "sent", "Redis µs", "KiB in", "KiB out", "p99 over the load ms"}}
 	for _, k := range costs {
 		t.rows = append(t.rows, []string{value(k), span(k.Loads), number(k.Sent), serverTime(k),
