@@ -29,7 +29,6 @@ var noon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 func at(d time.Duration) string { return noon.Add(d).Format(http.TimeFormat) }
 
 func TestWhichAnswersAreKept(t *testing.T) {
-	type c = class
 	for _, tt := range []struct {
 		name     string
 		opts     Options

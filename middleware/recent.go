@@ -21,13 +21,7 @@ type remark struct {
 // maxRecent bounds one half of the memory.
 const maxRecent = 4096
 
-// ask returns what is remembered of key, or zero.
-func (m *recent) ask(key string) byte {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.get(key)
-}
-
+// get returns what is remembered of key, or zero. mu is held.
 func (m *recent) get(key string) byte {
 	r, ok := m.now[key]
 	if !ok {
