@@ -38,9 +38,9 @@ type flight[V any] struct {
 	batch   *batch[V] // of a GetMany, or nil
 	claimed bool      // it has taken part in the batch's claims
 
-	// wake gets the kind of an event that concerns the key. It holds one: any
-	// event makes the flight look again.
-	wake chan store.EventKind
+	// wake gets an event that concerns the key. It holds one: any event makes
+	// the flight look again.
+	wake chan store.Event
 
 	// unsure: a write of this process to the key could not reach the store
 	// while this flight was under way, so an accepted fill proves nothing (S31).
@@ -176,7 +176,7 @@ func (f *flight[V]) run() outcome[V] {
 		return failed[V](ErrClosed)
 	}
 	defer f.g.tasks.leave()
-	f.wake = make(chan store.EventKind, 1)
+	f.wake = make(chan store.Event, 1)
 	f.holder = f.g.newHolder()
 	// Registered before the claim is sent: no fill can fall between.
 	f.sh.register(f)
@@ -196,7 +196,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 	var w wait
 	unseen := 0 // claims in a row that met an entry which a look did not find
 	for {
-		before := f.sh.sofar()
+		before, events := f.sh.sofar(), f.sh.events.Load()
 		sent := time.Now()
 		v, err := f.claim()
 		if err != nil {
@@ -218,13 +218,19 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 				return outcome[V]{}
 			}
 			w.begin(f.g.opts.WaitLimit, before, v.Token)
-			again, err := f.await(&w, v.Left)
+			again, told, err := f.await(&w, v.Left)
 			if err != nil {
 				f.followed(&w, false, err)
 				return outcome[V]{answers: true, err: err, upTo: w.upTo(err)}
 			}
 			if again == claimAgain {
 				continue
+			}
+			if l, ok := f.told(told, v.Token, before, sent, events); ok {
+				if out, ok := f.take(l, &w); ok {
+					f.followed(&w, false, out.err)
+					return out
+				}
 			}
 		case store.Changed:
 			if f.background {
@@ -302,7 +308,11 @@ func (f *flight[V]) ask(c store.Claim) (store.Verdict, error) {
 // lookAgain reads the store after something happened, and says whether that
 // answers the flight's callers.
 func (f *flight[V]) lookAgain(w *wait) (outcome[V], bool) {
-	l := f.g.lookNow(f.sh, f.key)
+	return f.take(f.g.lookNow(f.sh, f.key), w)
+}
+
+// take says whether a look answers the flight's callers.
+func (f *flight[V]) take(l look[V], w *wait) (outcome[V], bool) {
 	out := outcome[V]{answers: true, entry: l.entry, upTo: l.upTo}
 	switch {
 	case l.found == outage:

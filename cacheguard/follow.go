@@ -46,7 +46,7 @@ const (
 // await waits for the end of another's lease, which has left to go: for a
 // message, for the poll timer in case it was lost, and for the lease to run
 // out. It holds no connection.
-func (f *flight[V]) await(w *wait, left time.Duration) (again, error) {
+func (f *flight[V]) await(w *wait, left time.Duration) (next again, told store.Event, err error) {
 	poll := f.g.pollInterval(w.round)
 	w.round++
 	// Whoever waits for the same lease claims when it has run out. A little
@@ -55,22 +55,37 @@ func (f *flight[V]) await(w *wait, left time.Duration) (again, error) {
 	timer := time.NewTimer(max(min(poll, lapse, time.Until(w.deadline)), 0))
 	defer timer.Stop()
 	select {
-	case kind := <-f.wake:
-		if kind == store.Filled || kind == store.Written {
-			return lookFirst, nil
+	case told = <-f.wake:
+		if told.Kind == store.Filled || told.Kind == store.Written {
+			return lookFirst, told, nil
 		}
-		return claimAgain, nil
+		return claimAgain, told, nil
 	case <-timer.C:
 		if !time.Now().Before(w.deadline) {
-			return false, fmt.Errorf("%w: no value of key after %v (WaitLimit)", ErrWaitLimit, f.g.opts.WaitLimit)
+			return claimAgain, told, fmt.Errorf("%w: no value of key after %v (WaitLimit)", ErrWaitLimit, f.g.opts.WaitLimit)
 		}
-		return claimAgain, nil
+		return claimAgain, told, nil
 	case <-f.g.ctx.Done():
-		return false, ErrClosed
+		return claimAgain, told, ErrClosed
 	}
 }
 
 const leaseSpread = 5 * time.Millisecond
+
+// told is the look that an event is, if it brings what a fill has left after
+// the claim that found the lease held: of the lease with that token, which was
+// running then, or of a later one. Of an earlier one it may be from before an
+// invalidation that the flight's callers have seen return. The claim was sent
+// at sent, when before was the last caller that had come and so many events had
+// happened in the shard: to whoever came later this look is too early.
+func (f *flight[V]) told(ev store.Event, held store.Token, before uint64, sent time.Time, events uint64) (l look[V], ok bool) {
+	if ev.Entry == nil || ev.Token < held || f.sh.sofar() != before || f.g.pending.has(f.key) {
+		return l, false
+	}
+	l.upTo = before
+	f.g.seen(f.sh, f.key, &l, *ev.Entry, nil, sent.Sub(f.g.epoch), events)
+	return l, true
+}
 
 // hear takes the store's events. It runs on the store's goroutine and must not
 // block.
@@ -87,7 +102,7 @@ func (g *Guard[V]) hear(ev store.Event) {
 		sh := g.shards.of(ev.ID)
 		sh.resume(ev.ID)
 		if f := sh.flight(ev.ID); f != nil {
-			f.signal(ev.Kind)
+			f.signal(ev)
 		}
 	}
 }
@@ -96,15 +111,15 @@ func (g *Guard[V]) hear(ev store.Event) {
 // or invalidated.
 func (g *Guard[V]) overtaken(key string, by store.EventKind) {
 	if f := g.shards.of(key).overtake(g, key); f != nil {
-		f.signal(by)
+		f.signal(store.Event{Kind: by})
 	}
 }
 
 // signal wakes the flight. An event that finds another one waiting is dropped:
 // the flight looks again in any case, and finds what both told.
-func (f *flight[V]) signal(kind store.EventKind) {
+func (f *flight[V]) signal(ev store.Event) {
 	select {
-	case f.wake <- kind:
+	case f.wake <- ev:
 	default:
 	}
 }
@@ -116,7 +131,7 @@ func (g *Guard[V]) wakeAll() {
 		sh.mu.Lock()
 		sh.events.Add(1) // what is being read now may be what was missed
 		for _, f := range sh.flights {
-			f.signal(store.Up)
+			f.signal(store.Event{Kind: store.Up})
 		}
 		sh.mu.Unlock()
 	}

@@ -262,6 +262,13 @@ type Event struct {
 	Kind  EventKind
 	ID    string // of the key; empty for Up and Down
 	Token Token  // the new token or the fill's; zero for Released, Up and Down
+
+	// Entry is what a fill has left, if the backend sends it along: those who
+	// waited need not load it then. Only with Filled, and never a hand-over or
+	// a pass. Token is its token. It MUST be what a Load would have found at
+	// some time after the fill landed and before the event came; its durations
+	// are those of a Load that returns now.
+	Entry *Entry
 }
 
 // Leases is the part of a store that leases alone need.

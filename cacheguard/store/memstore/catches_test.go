@@ -724,6 +724,26 @@ var mistakes = []mistake{
 			})
 		}}
 	}},
+	{name: "what comes along is of another token", caught: "events/an entry that comes along is the one that landed", wrong: func(s *Store) *wrong {
+		return carrying(s, func(e *store.Entry) { e.Token-- })
+	}},
+	{name: "what comes along has another payload", caught: "events/an entry that comes along is the one that landed", wrong: func(s *Store) *wrong {
+		return carrying(s, func(e *store.Entry) { e.Payload = append(e.Payload, 'x') })
+	}},
+	{name: "what comes along is younger than what landed", caught: "events/an entry that comes along is the one that landed", notByChance: true, wrong: func(s *Store) *wrong {
+		return carrying(s, func(e *store.Entry) { e.Fresh, e.Left, e.Age = e.Fresh+e.Age, e.Left+e.Age, 0 })
+	}},
+	{name: "hand-overs and passes come along", caught: "events/a hand-over or pass does not come along", wrong: func(s *Store) *wrong {
+		return &wrong{Store: s, listen: func(space string, fn func(store.Event)) func() {
+			return s.Listen(space, func(e store.Event) {
+				if e.Kind == store.Filled && e.Entry == nil {
+					there := must(s.Load(bg, store.Key{Space: space, ID: e.ID}))
+					e.Entry = &there
+				}
+				fn(e)
+			})
+		}}
+	}},
 	{name: "stop does not wait", caught: "events/stop waits for the listener", notByChance: true, wrong: func(s *Store) *wrong {
 		return &wrong{Store: s, listen: func(space string, fn func(store.Event)) func() {
 			stop := s.Listen(space, fn)
@@ -739,4 +759,16 @@ var mistakes = []mistake{
 	{name: "a caller that has gone is served", caught: "lease/a caller that has gone is told so and changes nothing", notByChance: true, wrong: func(s *Store) *wrong {
 		return &wrong{Store: s, deaf: true}
 	}},
+}
+
+// carrying changes what events bring along.
+func carrying(s *Store, change func(*store.Entry)) *wrong {
+	return &wrong{Store: s, listen: func(space string, fn func(store.Event)) func() {
+		return s.Listen(space, func(e store.Event) {
+			if e.Entry != nil {
+				change(e.Entry)
+			}
+			fn(e)
+		})
+	}}
 }

@@ -96,11 +96,22 @@ func (sh *shard) fill(now int64, g store.Grant, c store.Content, payload []byte)
 	}
 	r.waiting = false
 	sh.use(r, now, 0)
-	sh.write(g.Key, now, filled(now, g, c, payload))
+	e := filled(now, g, c, payload)
+	sh.write(g.Key, now, e)
 	if waited {
-		events = []store.Event{{Kind: store.Filled, ID: g.Key.ID, Token: g.Token}}
+		events = []store.Event{{Kind: store.Filled, ID: g.Key.ID, Token: g.Token, Entry: e.carried(now)}}
 	}
 	return events, nil
+}
+
+// carried is the entry as an event brings it: for those who were not there
+// before there is nothing in a hand-over, and a pass is no answer.
+func (e *entry) carried(now int64) *store.Entry {
+	if e.handOver || e.kind == store.Pass {
+		return nil
+	}
+	seen := e.seen(now)
+	return &seen
 }
 
 // filled is the entry of a fill. Its life counts from the claim, since a value

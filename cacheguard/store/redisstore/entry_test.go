@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,10 +104,17 @@ func FuzzDecode(f *testing.F) {
 func FuzzParseEvent(f *testing.F) {
 	f.Add("")
 	f.Add("\x05\x00\x00\x00\x00\x00\x00\x00\x01id")
+	f.Add(CarriedMessage("id", "payload"))
 	f.Fuzz(func(t *testing.T, payload string) {
-		e, ok := parseEvent(payload)
-		if ok && (e.Kind < store.Filled || e.Kind > store.Expired || e.Token < 0 || len(e.ID) != len(payload)-9) {
-			t.Errorf("%q is %+v", payload, e)
+		e, entry, ok := parseEvent(payload)
+		if ok && (e.Kind < store.Filled || e.Kind > store.Expired || e.Token < 0 || len(entry)+len(e.ID) != len(payload)-9) {
+			t.Errorf("%q is %+v with %q", payload, e, entry)
+		}
+		if entry == "" {
+			return
+		}
+		if got := decode([]byte(entry), entryName(store.Key{Space: "s", ID: e.ID}), 1); got.Fault == nil && !strings.Contains(entry, e.ID) {
+			t.Errorf("%q brought an entry of another key", payload)
 		}
 	})
 }

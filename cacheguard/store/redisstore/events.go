@@ -34,6 +34,10 @@ type listener struct {
 	fault  func(error)
 	onUp   func(context.Context) // after each connection
 
+	// decode makes an entry of bytes that a message has carried; nil if it
+	// cannot tell.
+	decode func(name string, b []byte) *store.Entry
+
 	running sync.WaitGroup // the goroutines of every subscription that was ever begun
 
 	mu      sync.Mutex         // held while listeners are called, so that stop can wait for them
@@ -48,6 +52,7 @@ type listener struct {
 
 // A space is one channel and who listens to it.
 type space struct {
+	name      string
 	listeners map[*subscriber]struct{}
 	asked     bool // a SUBSCRIBE for it was sent on this connection
 	up        bool
@@ -68,7 +73,7 @@ func (l *listener) listen(name string, fn func(store.Event)) (stop func()) {
 	}
 	sp := l.spaces[channel]
 	if sp == nil {
-		sp = &space{listeners: map[*subscriber]struct{}{}}
+		sp = &space{name: name, listeners: map[*subscriber]struct{}{}}
 		l.spaces[channel] = sp
 		l.hint()
 	}
@@ -312,7 +317,10 @@ func (l *listener) dispatch(ctx context.Context, msg any) {
 		}
 	case *redis.Message:
 		sp := l.spaces[m.Channel]
-		if e, ok := parseEvent(m.Payload); ok && sp != nil && sp.up {
+		if e, entry, ok := parseEvent(m.Payload); ok && sp != nil && sp.up {
+			if entry != "" {
+				e.Entry = l.decode(entryName(store.Key{Space: sp.name, ID: e.ID}), []byte(entry))
+			}
 			sp.call(e)
 		}
 	}
@@ -331,16 +339,30 @@ func (l *listener) confirmed(channel string) {
 	}
 }
 
-// parseEvent reads a message of publish in prelude.lua. It may come from
-// anybody.
-func parseEvent(payload string) (store.Event, bool) {
+// carriedKind is a [store.Filled] that carries its entry. It has a number of its
+// own, as events.go of an older version would take the entry for a part of the
+// id: it does not know this one and polls.
+const carriedKind = store.Expired + 1
+
+// parseEvent reads a message of publish in prelude.lua: the kind, the token and
+// the id, and before the id the bytes of the entry, if it carries one. It may
+// come from anybody.
+func parseEvent(payload string) (e store.Event, entry string, ok bool) {
 	if len(payload) < 9 {
-		return store.Event{}, false
+		return e, "", false
 	}
 	kind := store.EventKind(payload[0])
 	token := binary.BigEndian.Uint64([]byte(payload[1:9]))
-	if kind < store.Filled || kind > store.Expired || token >= 2*tokenLimit {
-		return store.Event{}, false
+	rest := payload[9:]
+	if kind == carriedKind {
+		size := entrySize(rest)
+		if size == 0 {
+			return e, "", false
+		}
+		kind, entry, rest = store.Filled, rest[:size], rest[size:]
 	}
-	return store.Event{Kind: kind, ID: payload[9:], Token: store.Token(token)}, true
+	if kind < store.Filled || kind > store.Expired || token >= 2*tokenLimit {
+		return e, "", false
+	}
+	return store.Event{Kind: kind, ID: rest, Token: store.Token(token)}, entry, true
 }

@@ -43,3 +43,25 @@ func (s *Store) AgeClock(d time.Duration) {
 	old := s.clock.one.Load()
 	s.clock.one.Store(&sample{server: old.server - d.Microseconds(), sent: old.sent.Add(-d)})
 }
+
+// CarriedMessage is what fill.lua publishes of an id in the space "s" that was
+// filled at testNow.
+func CarriedMessage(id, payload string) string {
+	c := store.Content{Kind: store.Value, Payload: []byte(payload), TTL: time.Minute}
+	b := EntryBytes(entryName(store.Key{Space: "s", ID: id}), 77, testNow, c)
+	return string(append(append([]byte{byte(carriedKind)}, appendMicros(nil, 77)...), b...)) + id
+}
+
+// Carried is what a listener of the space "s" is told by a message, by a sample
+// of the server's clock that was sent at sent; nil: there is none.
+func Carried(sent *time.Time, message string) *store.Entry {
+	s := &Store{clock: newClock(false)}
+	if sent != nil {
+		s.clock.one.Store(&sample{server: testNow, sent: *sent})
+	}
+	e, entry, ok := parseEvent(message)
+	if !ok || entry == "" {
+		return nil
+	}
+	return s.carried(entryName(store.Key{Space: "s", ID: e.ID}), []byte(entry))
+}

@@ -66,6 +66,7 @@ func New(client redis.UniversalClient, opts Options) (*Store, error) {
 	fast, here := bounded(client, opts.Timeout)
 	s := &Store{client: fast, opts: opts, run: newRunner(opts.Timeout, opts.MaxCalls, here), clock: newClock(several)}
 	s.events = newListener(client, opts.OnFault, s.primeClock)
+	s.events.decode = s.carried
 	return s, nil
 }
 
@@ -221,7 +222,7 @@ func (s *Store) filling(g store.Grant, c store.Content) (content, error) {
 	return content{
 		entry: entryName(g.Key), holder: string(g.Holder), token: g.Token, content: c, script: fillScript,
 		args: []any{g.Birth, string(g.Holder), int64(g.Token), g.Time, micro(c.TTL), micro(c.Grace), micro(c.HandOver),
-			channelName(g.Key.Space), g.Key.ID},
+			channelName(g.Key.Space), g.Key.ID, s.carries(c)},
 	}, nil
 }
 

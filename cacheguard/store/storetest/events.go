@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +29,8 @@ var eventChecks = []Check{
 	{"events/a begun set that was overtaken is an invalidation", overtakenIsInvalidated},
 	{"events/a set of no life is an invalidation", noLifeIsInvalidated},
 	{"events/the effect can be seen", effectCanBeSeen},
+	{"events/an entry that comes along is the one that landed", carriedIsWhatLanded},
+	{"events/a hand-over or pass does not come along", carriesAnswersAlone},
 	{"events/every listener of the space hears it and no other", listenersOfTheSpace},
 	{"events/another process hears it", peersHear},
 	{"events/who listens anew hears everything after up", listeningAnew},
@@ -360,6 +364,58 @@ func effectCanBeSeen(t *trial) {
 			t.Errorf("round %d: after the event the invalidated entry is %s", i, show(e))
 		}
 		done.Wait()
+	}
+}
+
+// A store need not send entries along: then there is nothing to compare.
+func carriedIsWhatLanded(t *trial) {
+	ear := t.listen(t.st, t.Space())
+	for name, c := range map[string]store.Content{
+		"value":  t.lasting("v", 10*t.long, t.long),
+		"empty":  t.lasting("", 10*t.long, t.long),
+		"absent": {Kind: store.Absent, TTL: 10 * t.long, HandOver: t.long},
+		"large":  t.lasting(strings.Repeat("v", 100<<10), 10*t.long, t.long),
+	} {
+		k := t.key(name)
+		c.Cost = 3 * time.Second
+		g := t.grant(k, "A/1")
+		t.want(waiting(t.ask(k, "B/1")), store.Held)
+		t.units(3)
+		t.fill(g, c)
+		got := ear.want(store.Filled, k).Entry
+		if got == nil {
+			continue
+		}
+		want := t.load(k)
+		if got.Kind != want.Kind || got.HandOver || got.Fault != nil || got.Token != want.Token || got.TTL != want.TTL ||
+			got.Cost != want.Cost || !bytes.Equal(got.Payload, want.Payload) {
+			t.Errorf("%s: %s came along, and %s is there", name, show(*got), show(want))
+		}
+		for _, d := range []time.Duration{got.Age - want.Age, got.Fresh - want.Fresh, got.Left - want.Left} {
+			if d.Abs() > t.unit {
+				t.Errorf("%s: what came along is %v old, fresh for %v and there for %v; the entry %v, %v, %v",
+					name, got.Age, got.Fresh, got.Left, want.Age, want.Fresh, want.Left)
+				break
+			}
+		}
+	}
+}
+
+func carriesAnswersAlone(t *trial) {
+	ear := t.listen(t.st, t.Space())
+	handOver := t.lasting("v", 0, 0)
+	handOver.HandOver = t.long
+	for name, c := range map[string]store.Content{
+		"hand-over": handOver,
+		"pass":      {Kind: store.Pass, TTL: t.long, HandOver: t.long},
+	} {
+		k := t.key(name)
+		g := t.grant(k, "A/1")
+		t.want(waiting(t.ask(k, "B/1")), store.Held)
+		t.fill(g, c)
+		if e := ear.want(store.Filled, k).Entry; e != nil {
+			t.Errorf("a %s came along: %s", name, show(*e))
+		}
 	}
 }
 

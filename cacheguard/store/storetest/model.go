@@ -15,6 +15,7 @@ type model struct {
 	tokens int
 	births int
 	events []modelEvent
+	fills  map[int]modelEntry // what landed, by token
 }
 
 type modelEntry struct {
@@ -179,6 +180,10 @@ func (m *model) fill(now int, g modelGrant, c modelEntry, handOver int) (ok bool
 		m.entry.end = now + handOver
 		m.entry.handOver = true
 	}
+	if m.fills == nil {
+		m.fills = make(map[int]modelEntry)
+	}
+	m.fills[g.token] = *m.entry
 	return true
 }
 

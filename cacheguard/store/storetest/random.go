@@ -491,6 +491,11 @@ func (r *run) told(heard []store.Event) error {
 	if !r.explains(r.model.events, heard) {
 		return fmt.Errorf("heard %+v, want %+v", heard, r.model.events)
 	}
+	for _, e := range heard {
+		if err := r.carried(e); err != nil {
+			return fmt.Errorf("event %v: %w", e.Kind, err)
+		}
+	}
 	// The tokens of writes are first seen here.
 	written := slices.DeleteFunc(heard, func(e store.Event) bool { return e.Kind == store.Filled || e.Kind == store.Released })
 	for _, want := range r.model.events {
@@ -503,6 +508,26 @@ func (r *run) told(heard []store.Event) error {
 		written = written[1:]
 	}
 	return nil
+}
+
+// carried judges what an event brought along: what the fill of its token has
+// left.
+func (r *run) carried(e store.Event) error {
+	if e.Entry == nil {
+		return nil
+	}
+	for model, token := range r.real {
+		want, ok := r.model.fills[model]
+		if !ok || token != e.Token {
+			continue
+		}
+		if e.Entry.Kind != want.Kind || string(e.Entry.Payload) != string(want.Payload) || e.Entry.Token != token ||
+			want.handOver || want.Kind == store.Pass || e.Entry.TTL != want.TTL {
+			return fmt.Errorf("brought %s, want %+v", show(*e.Entry), want)
+		}
+		return nil
+	}
+	return fmt.Errorf("brought %s, which no fill has left", show(*e.Entry))
 }
 
 // explains tells whether events of the model, with or without the optional

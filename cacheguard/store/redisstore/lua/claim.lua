@@ -27,8 +27,8 @@ end
 local lease = r and lease_left(r, t) or 0
 local mine = lease > 0 and r.holder == holder -- its reply was lost
 if lease > 0 and not mine then
-  if ARGV[5] == '1' and not r.waiting then
-    redis.call('HSET', KEYS[2], 'waiting', '1')
+  if ARGV[5] == '1' then
+    redis.call('HINCRBY', KEYS[2], 'waiting', 1)
   end
   return { 3, t, lease, r.holder, r.token }
 end

@@ -1,9 +1,19 @@
 -- fill: write what was loaded under a grant, unless the fence has passed it.
 -- KEYS  entry, record[, staged bytes]
--- ARGV  birth, holder, token, asked, ttl, grace, handover, channel, id, body
+-- ARGV  birth, holder, token, asked, ttl, grace, handover, channel, id, small (1 or 0), body
 -- returns {1, now} written, or written before
 --         {2, now} fenced: nothing changed
 --         {3, now} the staged bytes are not there: nothing changed
+
+-- worth_carrying tells whether the value is to ride in the message. That saves
+-- each process that waits a GET, and brings the value to all the others, too:
+-- at most seven of them for one that waits.
+local function worth_carrying(waiting, channel)
+  local heard = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  local listeners = not heard.err and tonumber(heard[2])
+  return listeners and listeners <= 8 * (tonumber(waiting) or 0)
+end
+
 local token, asked = tonumber(ARGV[3]), tonumber(ARGV[4])
 local t = now()
 local r, err = record(KEYS[2])
@@ -40,7 +50,8 @@ if handover then
   life = math.max(1, math.floor(tonumber(ARGV[7]) / 1000))
   gone = t + life * 1000
 end
-write(new_head(handover, token, asked, fresh, gone), ARGV[10], life)
+local head, body = new_head(handover, token, asked, fresh, gone), ARGV[11]
+write(head, body, life)
 
 local waiting = r.waiting
 if r.holder == ARGV[2] then
@@ -52,7 +63,12 @@ if r.failed then
 end
 redis.call('HSET', KEYS[2], 'fence', str(token), 'last', str(math.max(r.last, token)))
 touch(KEYS[2], r, t)
-if waiting then
+if not waiting then
+  return { 1, t }
+end
+if ARGV[10] == '1' and not handover and worth_carrying(waiting, ARGV[8]) then
+  publish(ARGV[8], CARRIED, token, head .. body .. ARGV[9])
+else
   publish(ARGV[8], FILLED, token, ARGV[9])
 end
 return { 1, t }

@@ -19,6 +19,7 @@ local TOKEN_LIMIT = 4503599627370496 -- 2^52: a token of a readable entry is bel
 
 -- The event kinds of package store.
 local FILLED, RELEASED, WRITTEN, INVALIDATED, EXPIRED = 3, 4, 5, 6, 7
+local CARRIED = 8 -- filled, with the entry between token and id: see parseEvent
 
 local function now()
   local t = redis.call('TIME')
