@@ -54,6 +54,10 @@ type flight[V any] struct {
 	// Guarded by sh.mu.
 	overtaken bool
 
+	// newest is the last caller that came while the flight was under way.
+	// Guarded by sh.mu.
+	newest uint64
+
 	under context.Context // what the hooks have made of the load's context; nil: nothing
 }
 

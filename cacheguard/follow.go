@@ -77,14 +77,15 @@ const leaseSpread = 5 * time.Millisecond
 // running then, or of a later one. Of an earlier one it may be from before an
 // invalidation that the flight's callers have seen return. The claim was sent
 // at sent, when before was the last caller that had come and so many events had
-// happened in the shard: to whoever came later this look is too early.
+// happened in the shard. Is there one who came later, who may have seen an
+// invalidation return that is not in what has landed, the flight looks itself.
 func (f *flight[V]) told(ev store.Event, held store.Token, before uint64, sent time.Time, events uint64) (l look[V], ok bool) {
-	if ev.Entry == nil || ev.Token < held || f.sh.sofar() != before || f.g.pending.has(f.key) {
+	if ev.Entry == nil || ev.Token < held || f.sh.newest(f) > before || f.g.pending.has(f.key) {
 		return l, false
 	}
 	l.upTo = before
 	f.g.seen(f.sh, f.key, &l, *ev.Entry, nil, sent.Sub(f.g.epoch), events)
-	return l, true
+	return l, l.found == hit // what cannot be read may be whole in the store
 }
 
 // hear takes the store's events. It runs on the store's goroutine and must not

@@ -217,7 +217,7 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 
 // round is one round of get. again: what came was not for this caller.
 func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *question[V], arrival uint64, turnedDown *Entry[V]) (e Entry[V], err error, again bool) {
-	l, r, err := g.look(ctx, sh, key)
+	l, r, err := g.look(ctx, sh, key, arrival)
 	if r != nil {
 		defer sh.sought(key, r)
 	}

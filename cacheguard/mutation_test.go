@@ -20,6 +20,7 @@ var mutations = map[string]func(*memstore.Store) store.Store{
 	"an invalidation reports success and does nothing":            func(s *memstore.Store) store.Store { return forgetsKeys{s} },
 	"reads lag behind":                                            func(s *memstore.Store) store.Store { return &lags{Store: s} },
 	"an entry of one key is returned for another":                 func(s *memstore.Store) store.Store { return mixesUp{s} },
+	"a message brings what an earlier one has brought":            func(s *memstore.Store) store.Store { return &repeats{Store: s} },
 	"an invalidation lengthens the life of what it was to delete": func(s *memstore.Store) store.Store { return refreshes{s} },
 }
 
@@ -124,4 +125,26 @@ func (s refreshes) Invalidate(ctx context.Context, keys []store.Key) []error {
 		_ = s.Store.Set(ctx, store.Write{Key: key, Content: store.Content{Kind: store.Value, Payload: e.Payload, TTL: e.TTL}})
 	}
 	return nil
+}
+
+// repeats brings along with a fill what the fill before it has left.
+type repeats struct{ *memstore.Store }
+
+func (s *repeats) Listen(space string, fn func(store.Event)) (stop func()) {
+	var mu sync.Mutex
+	last := make(map[string]store.Entry)
+	return s.Store.Listen(space, func(ev store.Event) {
+		if ev.Entry != nil {
+			mu.Lock()
+			old, known := last[ev.ID]
+			last[ev.ID] = *ev.Entry
+			mu.Unlock()
+			if known {
+				e := *ev.Entry
+				e.Payload = old.Payload
+				ev.Entry = &e
+			}
+		}
+		fn(ev)
+	})
 }

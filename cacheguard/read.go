@@ -30,8 +30,8 @@ type reading[V any] struct {
 // can only join that. What it gets from there has rules of its own (see
 // outcome.upTo) that do not depend on a look. Nor does a miss, whoever is told:
 // the claim looks again.
-func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string) (l look[V], mine *reading[V], err error) {
-	r, role := g.joinRead(ctx, sh, key)
+func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, arrival uint64) (l look[V], mine *reading[V], err error) {
+	r, role := g.joinRead(ctx, sh, key, arrival)
 	switch role {
 	case readRefused:
 		return l, nil, ErrClosed
@@ -69,10 +69,10 @@ const (
 )
 
 // joinRead begins a read of key, or joins the next one if one is under way.
-func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string) (*reading[V], readRole) {
+func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arrival uint64) (*reading[V], readRole) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.missing(key) {
+	if sh.missing(key, arrival) {
 		return nil, readNeedless
 	}
 	switch running := sh.reads[key]; {

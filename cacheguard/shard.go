@@ -69,15 +69,24 @@ func (s *shard[V]) flight(key string) *flight[V] {
 	return s.flights[key]
 }
 
-// missing tells whether a flight is bringing, or about to bring, a key that had
-// nothing to serve, and nobody has written it since.
+// missing tells a caller whether a flight is bringing, or about to bring, a key
+// that had nothing to serve, and nobody has written it since.
 //
 // mu is held.
-func (s *shard[V]) missing(key string) bool {
-	if f := s.flights[key]; f != nil {
-		return f.missing && !f.overtaken
+func (s *shard[V]) missing(key string, arrival uint64) bool {
+	f := s.flights[key]
+	if f == nil {
+		return s.seekers[key] != nil
 	}
-	return s.seekers[key] != nil
+	f.newest = max(f.newest, arrival)
+	return f.missing && !f.overtaken
+}
+
+// newest is the last caller that has met a flight.
+func (s *shard[V]) newest(f *flight[V]) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f.newest
 }
 
 // copyNear puts an answer in the near cache, unless something has happened since

@@ -24,8 +24,8 @@ var (
 )
 
 // TestSimulation runs a fleet over a bad network, by seed: calls are late, do
-// not arrive, or lose their replies; processes are cut off or pause; records and
-// entries are evicted; loaders are slow, fail, or panic. Meanwhile the origin is
+// not arrive, or lose their replies; messages are late, lost, or doubled;
+// processes are cut off or pause; records and entries are evicted; loaders are slow, fail, or panic. Meanwhile the origin is
 // written and the store told of it, and a checker that knows the order of things
 // in real time judges every answer (see world).
 //
@@ -136,7 +136,7 @@ type process struct {
 }
 
 func (w *world) start(id int) *process {
-	p := &process{world: w, id: id, tap: newTap(w.open(w.mem))}
+	p := &process{world: w, id: id, tap: newTap(&badMail{Store: w.open(w.mem), rnd: w.rnd, calm: w.isCalm})}
 	p.tap.on(p.before, p.after)
 	length := 50*time.Millisecond + w.rnd.upTo(200*time.Millisecond)
 	var near cacheguard.Near

@@ -65,7 +65,7 @@ func TestClientOptionsAreAdvisedOn(t *testing.T) {
 
 func TestMissingPermissionsAreAdviceNotAnError(t *testing.T) {
 	server := redistest.Start(t)
-	rules := "on >secret ~products:* &products:events +get +set +eval +evalsha +time +getrange +setrange +exists +rename +unlink +publish +hset +hmget +hdel +pexpire +pttl"
+	rules := "on >secret ~products:* &products:events +get +set +eval +evalsha +time +getrange +setrange +exists +rename +unlink +publish +pubsub|numsub +hset +hmget +hdel +pexpire +pttl"
 	args := []any{"acl", "setuser", "mute"}
 	for _, r := range strings.Fields(rules) { // all but SUBSCRIBE
 		args = append(args, r)

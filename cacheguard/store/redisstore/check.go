@@ -26,7 +26,7 @@ var checkLua string
 //
 //	ACL SETUSER cacheguard on >secret ~products:* &products:events
 //	    +get +set +eval +evalsha +subscribe +unsubscribe +ping +time
-//	    +getrange +setrange +exists +rename +unlink +publish
+//	    +getrange +setrange +exists +rename +unlink +publish +pubsub|numsub
 //	    +hset +hmget +hdel +pexpire +pttl
 //
 // go-redis itself sends HELLO and CLIENT SETINFO when it connects, and lives

@@ -16,7 +16,7 @@ import (
 func TestCheckNamesWhatIsNotPermitted(t *testing.T) {
 	server := redistest.Start(t)
 	admin := newClient(t, server.Addr)
-	commands := strings.Fields("get set eval evalsha subscribe unsubscribe ping time getrange setrange exists rename unlink publish hset hmget hdel pexpire pttl")
+	commands := strings.Fields("get set eval evalsha subscribe unsubscribe ping time getrange setrange exists rename unlink publish pubsub hset hmget hdel pexpire pttl")
 	user := func(name string, rules ...string) *redisstore.Store {
 		t.Helper()
 		args := append([]any{"acl", "setuser", name, "on", ">secret"}, anys(rules)...)

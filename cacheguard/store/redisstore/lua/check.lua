@@ -26,4 +26,5 @@ try('PTTL', KEYS[2])
 try('HDEL', KEYS[2], 'check')
 try('UNLINK', KEYS[1], KEYS[2], KEYS[3])
 try('PUBLISH', ARGV[1], '')
+try('PUBSUB', 'NUMSUB', ARGV[1])
 return failed

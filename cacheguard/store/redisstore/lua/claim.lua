@@ -28,7 +28,7 @@ local lease = r and lease_left(r, t) or 0
 local mine = lease > 0 and r.holder == holder -- its reply was lost
 if lease > 0 and not mine then
   if ARGV[5] == '1' then
-    redis.call('HINCRBY', KEYS[2], 'waiting', 1)
+    redis.call('HSET', KEYS[2], 'waiting', str((tonumber(r.waiting) or 0) + 1))
   end
   return { 3, t, lease, r.holder, r.token }
 end
