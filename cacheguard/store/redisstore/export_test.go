@@ -43,3 +43,13 @@ func (s *Store) AgeClock(d time.Duration) {
 	old := s.clock.one.Load()
 	s.clock.one.Store(&sample{server: old.server - d.Microseconds(), sent: old.sent.Add(-d)})
 }
+
+// Waiting is how many commands are in the batch that is open.
+func (s *Store) Waiting() int {
+	s.pipeline.mu.Lock()
+	defer s.pipeline.mu.Unlock()
+	if s.pipeline.open == nil {
+		return 0
+	}
+	return len(s.pipeline.open.commands)
+}
