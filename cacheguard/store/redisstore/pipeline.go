@@ -14,7 +14,7 @@ import (
 
 // A pipeline sends reads that come together as one go-redis pipeline: one
 // connection, one write and one wake-up for all of them (Options.ReadPipelines;
-// decision 26 says why it is not go-redis' AutoPipeline).
+// decision 25 says why it is not go-redis' AutoPipeline).
 //
 // There are some lanes. A read that finds a free one is sent at once and alone,
 // exactly as without a pipeline: nobody waits for company. A read that finds
