@@ -237,6 +237,8 @@ func TestOptionsOutOfRangeSayWhatToWrite(t *testing.T) {
 		"PassFor":              {PassFor: time.Hour},
 		"MaxBody":              {MaxBody: -1},
 		"MaxKey":               {MaxKey: 1 << 20},
+		"CompressAbove":        {CompressAbove: -1},
+		"SealKeys":             {SealKeys: [][]byte{[]byte("short")}},
 		"MaxWaiting":           {MaxWaiting: -1},
 		"Targets":              {Targets: []string{"not a field"}},
 		"Strip":                {Strip: []string{""}},

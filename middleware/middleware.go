@@ -53,6 +53,10 @@ func New(s store.Store, opts Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, entries, err := opts.storage(s)
+	if err != nil {
+		return nil, err
+	}
 	c := &Cache{opts: opts, escapes: make(chan struct{}, maxEscapes), keys: keyer{
 		tenant:    opts.Tenant,
 		identity:  opts.Identity,
@@ -69,7 +73,7 @@ func New(s store.Store, opts Options) (*Cache, error) {
 		WaitLimit:    opts.WaitLimit,
 		Lease:        opts.Lease,
 		Near:         opts.Near,
-		Codec:        codec{},
+		Codec:        entries,
 		Hooks:        opts.Hooks,
 	})
 	if err != nil {

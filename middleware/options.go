@@ -51,6 +51,18 @@ type Options struct {
 	// gets it whole; nobody else waits for it. 0: 4 MiB.
 	MaxBody int64
 
+	// CompressAbove is the size in bytes from which an entry is compressed in the
+	// store (see package compressed), if it becomes smaller. 0: none is. What
+	// others have compressed is read in any case. In Near they are whole.
+	CompressAbove int
+
+	// SealKeys, if set, are secrets of at least 32 random bytes: the first signs
+	// what goes into the store, and what none of them has signed is a miss and a
+	// fault, so that nobody else who can write to the store can have a page
+	// served. For how to change them see package sealed. Switch it on together
+	// with another Namespace.
+	SealKeys [][]byte
+
 	// MaxKey is the length in bytes from which a request has no key and goes
 	// past the cache. 0: 4 KiB. At most 8 KiB.
 	MaxKey int
@@ -241,6 +253,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxBody < 1 || o.MaxBody > 256<<20 {
 		bad("Options.MaxBody is %d; use 1 to 256 MiB, or 0 for 4 MiB", o.MaxBody)
+	}
+	if o.CompressAbove < 0 {
+		bad("Options.CompressAbove is %d; use a size in bytes, such as 1024, or 0 for off", o.CompressAbove)
 	}
 	if o.MaxKey == 0 {
 		o.MaxKey = 4 << 10
