@@ -51,6 +51,7 @@ type (
 	// about the next ones. Those who waited run their own at once.
 	unsharedError struct {
 		reason   string
+		broken   bool // something is wrong with the handler
 		cooldown time.Duration
 	}
 
@@ -68,8 +69,16 @@ func (e *abortedError) Error() string           { return e.cause.Error() }
 func (e *abortedError) Unwrap() error           { return e.cause }
 func (e *abortedError) Cooldown() time.Duration { return e.cooldown }
 
+// NotShared implements [cacheguard.Sharer]: nothing has failed if the request
+// only found out for itself.
+func (e *abortedError) NotShared() bool { return errors.Is(e.cause, errProbing) }
+
 func (e *unsharedError) Error() string           { return "middleware: answer is not to be shared: " + e.reason }
 func (e *unsharedError) Cooldown() time.Duration { return e.cooldown }
+
+// NotShared implements [cacheguard.Sharer]: that an answer is for its own client
+// is no failure.
+func (e *unsharedError) NotShared() bool { return !e.broken }
 
 func (e *failedError) Error() string {
 	return fmt.Sprintf("middleware: handler answered %d", e.status)
@@ -281,7 +290,7 @@ func incomplete(ctx context.Context, failure error) error {
 	var missing errIncomplete
 	switch {
 	case errors.As(failure, &missing):
-		return &unsharedError{reason: "incomplete"}
+		return &unsharedError{reason: "incomplete", broken: true}
 	case failure != nil:
 		return &abortedError{cause: failure}
 	case ctx.Err() != nil:
