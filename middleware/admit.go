@@ -156,6 +156,8 @@ func (o *Options) decide(a *admission, p *response, s standing) use {
 	switch {
 	case a.credentialed && !p.rules.has(rulePublic):
 		return useReload
+	case p.rules.has(ruleHere) && !s.forMe:
+		return useReload
 	case s.forMe:
 		return useTake
 	case cc.noCache || p.rules.has(ruleValidate):

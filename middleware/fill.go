@@ -28,7 +28,8 @@ type fill struct {
 	probe  bool // it finds out for its own request alone; see job.probing
 	key    string
 	above  *response // the entry above, for a variant
-	epoch  string    // of the tags, when the run began
+	epoch  string    // of the tags, when the run began; "": not known
+	away   bool      // the generation of the key is not known
 	begun  uint64    // number of its last run among the arrivals
 	outer  http.Header
 	leader atomic.Pointer[job] // who is to be given the run as it goes; nil: nobody
@@ -103,8 +104,10 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		return nil, &abortedError{cause: errProbing}
 	}
 	if len(f.c.opts.TagHeaders) > 0 {
-		// Without an epoch, what has tags is not kept: see tagged.
-		f.epoch, _ = f.c.marks.epoch(ctx)
+		// Without an epoch, what has tags is not kept: see tag.
+		if epoch, err := f.c.marks.epoch(ctx); err == nil {
+			f.epoch = epoch
+		}
 	}
 	asked := time.Now()
 	known := f.known(prev)

@@ -23,6 +23,7 @@ type job struct {
 	adm     admission
 	arrived time.Time
 	url     string // key of its URL's entry
+	away    bool   // that key's generation is not known
 	client  client
 
 	// The walk from the URL's entry down to the variant that r selects.
@@ -218,6 +219,8 @@ func (j *job) askedSince(e cacheguard.Entry[*response]) bool {
 	p := e.Value
 	here := p.madeBy == j.c
 	switch {
+	case p.rules.has(ruleHere) && !here:
+		return false
 	case p.handOver() && !j.adm.cc.noCache && (p.status >= 500 || !here):
 		// The guard gives it only to those who were waiting when it came. Of a
 		// failure that is all there is to know; how long they had been waiting,
@@ -241,7 +244,7 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 	}
 	j.fill = &fill{
 		c: j.c, next: j.next, req: r, route: ownRoute(j.r.Context()),
-		policy: j.policy, adm: j.adm, probe: j.probing, key: j.key, above: j.above,
+		policy: j.policy, adm: j.adm, probe: j.probing, key: j.key, above: j.above, away: j.away,
 		outer: http.Header{"Cache-Control": j.w.Header()["Cache-Control"]},
 		shape: j.w,
 	}

@@ -169,7 +169,7 @@ func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 		c.past(w, r, next, a.bypass)
 		return
 	}
-	key, err := c.key(r)
+	key, away, err := c.key(r)
 	if err != nil {
 		c.past(w, r, next, "no-key")
 		return
@@ -182,7 +182,7 @@ func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 			return
 		}
 	}
-	j := &job{c: c, w: w, r: r, next: next, policy: policy, adm: a, probing: probing, url: key, key: key, arrived: time.Now()}
+	j := &job{c: c, w: w, r: r, next: next, policy: policy, adm: a, probing: probing, url: key, key: key, away: away, arrived: time.Now()}
 	j.client.w = w
 	if c.opts.DryRun {
 		j.forward(fwdBypass, "dry-run")
@@ -194,15 +194,16 @@ func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 
 // key returns the key of r's entry: its URL's, and if more than the URL is part
 // of the key, under the URL's present generation, so that Invalidate reaches
-// them all.
-func (c *Cache) key(r *http.Request) (string, error) {
-	key, err := c.keys.primary(r)
+// them all. away: the store is out of reach, and that generation not known.
+func (c *Cache) key(r *http.Request) (key string, away bool, err error) {
+	key, err = c.keys.primary(r)
 	if err != nil || !c.keys.hasExtras() {
-		return key, err
+		return key, false, err
 	}
-	mark, err := c.marks.current(r.Context(), urlMark(key))
+	mark, known, err := c.marks.current(r.Context(), urlMark(key))
 	if err != nil {
-		return "", fmt.Errorf("%w: %v", errNoKey, err)
+		return "", false, fmt.Errorf("%w: %v", errNoKey, err)
 	}
-	return c.keys.withExtras(key, mark, r)
+	key, err = c.keys.withExtras(key, mark, r)
+	return key, !known, err
 }
