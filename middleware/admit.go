@@ -17,8 +17,9 @@ type admission struct {
 }
 
 // admit decides about a request by its own fields alone.
-func (o *Options) admit(r *http.Request) admission {
-	if reason := o.past(r); reason != "" {
+// reads: its body is part of its key.
+func (o *Options) admit(r *http.Request, reads bool) admission {
+	if reason := o.past(r, reads); reason != "" {
 		return admission{bypass: reason}
 	}
 	a := admission{plain: r.Header["Cache-Control"] == nil && r.Header["Pragma"] == nil}
@@ -45,13 +46,18 @@ func (o *Options) admit(r *http.Request) admission {
 }
 
 // past says why a request cannot be answered by any cache, or "".
-func (o *Options) past(r *http.Request) string {
+func (o *Options) past(r *http.Request, reads bool) string {
 	h := r.Header
 	switch {
+	case reads && (isConditional(r) || h["Range"] != nil):
+		return "precondition" // what they mean here is up to the handler (RFC 9110 13.1, 14.2)
+	case reads:
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		return "method"
 	case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
 		return "body" // it is not in the key
+	}
+	switch {
 	case h["Upgrade"] != nil || listHas(h["Connection"], "upgrade"):
 		return "upgrade"
 	case h["If-Match"] != nil || h["If-Unmodified-Since"] != nil:

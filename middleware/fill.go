@@ -22,6 +22,7 @@ type fill struct {
 	c      *Cache
 	next   http.Handler
 	req    *http.Request // a copy, without body, conditions and range
+	body   *requestBody  // of each run; nil: none
 	route  func(context.Context) context.Context
 	policy Policy
 	adm    admission
@@ -230,6 +231,9 @@ func (f *fill) run(ctx context.Context, known *response, prev cacheguard.Entry[*
 // well.
 func (f *fill) handle(ctx context.Context, t *run, known *response, failure *error) {
 	r := f.req.WithContext(f.route(ctx))
+	if f.body != nil {
+		f.body.restore(r)
+	}
 	if known != nil {
 		r.Header = r.Header.Clone()
 		setConditions(r.Header, known)
@@ -305,6 +309,9 @@ func incomplete(ctx context.Context, failure error) error {
 // known returns what is kept of the answer that the request selects, if the
 // handler can be asked whether it still holds.
 func (f *fill) known(prev cacheguard.Entry[*response]) *response {
+	if f.body != nil { // a condition would mean another thing there (RFC 9110 13.1.2)
+		return nil
+	}
 	if prev.State == 0 || !prev.Value.validator() || !f.c.keys.selects(f.req, prev.Value.selecting) {
 		return nil
 	}

@@ -22,8 +22,9 @@ type job struct {
 	policy  Policy
 	adm     admission
 	arrived time.Time
-	url     string // key of its URL's entry
-	away    bool   // that key's generation is not known
+	url     string       // key of its URL's entry
+	body    *requestBody // that is part of its key; nil: none is
+	away    bool         // the generation of its key is not known
 	client  client
 
 	// The walk from the URL's entry down to the variant that r selects.
@@ -107,7 +108,7 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 	a := cacheguard.Ask[*response]{Accept: j.accept}
 	j.crowded = j.c.waiting.Add(1) > int64(j.c.opts.MaxWaiting)
 	defer j.c.waiting.Add(-1)
-	if j.r.Method == http.MethodGet && !j.adm.cc.onlyIfCached && !j.crowded {
+	if j.r.Method != http.MethodHead && !j.adm.cc.onlyIfCached && !j.crowded {
 		a.Prepare = j.prepare
 	}
 	wait := &j.wait
@@ -244,7 +245,7 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 	}
 	j.fill = &fill{
 		c: j.c, next: j.next, req: r, route: ownRoute(j.r.Context()),
-		policy: j.policy, adm: j.adm, probe: j.probing, key: j.key, above: j.above, away: j.away,
+		policy: j.policy, adm: j.adm, body: j.body, probe: j.probing, key: j.key, above: j.above, away: j.away,
 		outer: http.Header{"Cache-Control": j.w.Header()["Cache-Control"]},
 		shape: j.w,
 	}
@@ -368,7 +369,7 @@ func (j *job) notCached() {
 	switch {
 	case j.adm.cc.onlyIfCached:
 		j.refuse(http.StatusGatewayTimeout, 0, "only-if-cached")
-	case j.crowded && j.r.Method == http.MethodGet:
+	case j.crowded && j.r.Method != http.MethodHead:
 		j.refuse(http.StatusServiceUnavailable, time.Second, "crowded")
 	default:
 		j.forward(j.fwd(), "")

@@ -98,6 +98,15 @@ type Options struct {
 	// is stored and nobody waits.
 	DryRun bool
 
+	// KeyBody is the size in bytes up to which the body of a request is part of
+	// its key, together with its method, Content-Type and Content-Encoding. With
+	// it, the answers to a QUERY are kept and shared like those to a GET, and so
+	// are those to a POST where [Policy].PostReads says so. Each such request
+	// holds its body in memory while it is answered. What is longer, breaks off or
+	// has trailers goes past the cache, as it came. 0: every request with a body
+	// does. At most 16 MiB.
+	KeyBody int64
+
 	// Tenant, if set, is part of the key. If it fails, the request goes past
 	// the cache.
 	Tenant func(*http.Request) (string, error)
@@ -193,6 +202,20 @@ type Policy struct {
 	// StaleIfError is how long after its lifetime an answer that does not say
 	// so itself is served when the handler fails (RFC 5861). 0: not at all.
 	StaleIfError time.Duration
+
+	// PostReads says that a POST asks for something and changes nothing, such as
+	// a search whose terms are in its body. It is then answered from the cache by
+	// its body, and invalidates nothing. It needs Options.KeyBody. Set in Options
+	// it holds for every route.
+	PostReads bool
+}
+
+// fits tells whether the cache that p is for can do what it says.
+func (p Policy) fits(keyBody int64) error {
+	if p.PostReads && keyBody == 0 {
+		return errors.New("middleware: Policy.PostReads needs Options.KeyBody; use a size in bytes, such as 65536")
+	}
+	return nil
 }
 
 // SetCookie says what becomes of an answer that sets a cookie.
@@ -260,6 +283,12 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxKey == 0 {
 		o.MaxKey = 4 << 10
 	}
+	if o.KeyBody < 0 || o.KeyBody > 16<<20 {
+		bad("Options.KeyBody is %d; use a size in bytes up to 16 MiB, such as 65536, or 0 for off", o.KeyBody)
+	}
+	if err := o.Policy.fits(o.KeyBody); err != nil {
+		errs = append(errs, err)
+	}
 	if o.MaxKey < 64 || o.MaxKey > 8<<10 {
 		bad("Options.MaxKey is %d; use 64 to 8192, or 0 for 4096", o.MaxKey)
 	}
@@ -325,6 +354,7 @@ func (p Policy) over(base Policy) Policy {
 	if p.StaleIfError == 0 {
 		p.StaleIfError = base.StaleIfError
 	}
+	p.PostReads = p.PostReads || base.PostReads
 	return p
 }
 

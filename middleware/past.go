@@ -47,7 +47,7 @@ func (p *passing) look(status int, h http.Header) {
 // other may have changed what is stored, a method that nobody knows as well.
 func safeMethod(method string) bool {
 	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, methodQuery:
 		return true
 	}
 	return false
@@ -122,7 +122,7 @@ func (f *forwarding) look(status int, h http.Header) {
 	switch {
 	case detail == "dry-run":
 		detail = "dry-" + v.String()
-	case detail == "pass" && f.j.r.Method == http.MethodGet && status == http.StatusOK:
+	case detail == "pass" && f.j.r.Method != http.MethodHead && status == http.StatusOK:
 		f.heal = v.class == classStore
 	}
 	f.j.c.addStatus(h, cacheStatus{fwd: f.fwd, fwdStatus: status, detail: detail})

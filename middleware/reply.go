@@ -86,7 +86,7 @@ func (j *job) send(status int, body []byte, trailer http.Header, room []string) 
 		setField(h, "Content-Length", strconv.Itoa(len(body)), room)
 	}
 	j.w.WriteHeader(status)
-	if j.r.Method == http.MethodGet && bodyAllowed(status) {
+	if j.r.Method != http.MethodHead && bodyAllowed(status) {
 		_, _ = j.w.Write(body)
 	}
 	sendTrailer(h, trailer)
