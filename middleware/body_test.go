@@ -358,7 +358,7 @@ func TestTheHandlerSeesTheBodyAsItCame(t *testing.T) {
 	f := newFleet(t, 1, opts, echo)
 	bare := httptest.NewServer(http.HandlerFunc(echo))
 	defer bare.Close()
-	ask := func(addr, raw string) string {
+	ask := func(addr, raw string, whole bool) string {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -370,7 +370,9 @@ func TestTheHandlerSeesTheBodyAsItCame(t *testing.T) {
 		if _, err := io.WriteString(conn, raw); err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.(*net.TCPConn).CloseWrite()
+		if !whole { // else the server takes it for a client that has left
+			_ = conn.(*net.TCPConn).CloseWrite()
+		}
 		answer, _ := io.ReadAll(conn)
 		_, body, _ := strings.Cut(string(answer), "\r\n\r\n")
 		return body
@@ -393,11 +395,12 @@ func TestTheHandlerSeesTheBodyAsItCame(t *testing.T) {
 		"too long, trailer":    "Transfer-Encoding: chunked\r\n\r\n" + chunk(long) + "0\r\nX-Sum: 1\r\n\r\n",
 	} {
 		head := "POST /" + strings.ReplaceAll(name, " ", "-") + " HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n"
-		got, want := ask(f.servers[0].Listener.Addr().String(), head+raw), ask(bare.Listener.Addr().String(), head+raw)
+		whole := !strings.Contains(name, "broken") && !strings.Contains(name, "cut")
+		got, want := ask(f.servers[0].Listener.Addr().String(), head+raw, whole), ask(bare.Listener.Addr().String(), head+raw, whole)
 		if got != want {
 			t.Errorf("%s: the handler saw %q, and without the cache %q", name, got, want)
 		}
-		if want == "" && !strings.Contains(name, "broken") && !strings.Contains(name, "cut") {
+		if want == "" && whole {
 			t.Errorf("%s: no answer", name)
 		}
 	}

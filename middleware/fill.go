@@ -36,6 +36,7 @@ type fill struct {
 	leader atomic.Pointer[job] // who is to be given the run as it goes; nil: nobody
 	idle   atomic.Bool         // nobody waits for it: it runs in the background
 	shape  http.ResponseWriter // what the handler's writer is to be like; never written to
+	wait   *waitState          // of the one who is given the run
 }
 
 // What a loader answers when there is nothing to keep. Each knows its own
@@ -140,9 +141,26 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		return nil, f.cooled(prev, e)
 	case shared:
 		p := f.keep(prev, v, t)
-		return p, f.tag(ctx, p, asked)
+		if err := f.tag(ctx, p, asked); err != nil {
+			return p, err
+		}
+		f.storing(t, p)
+		return p, nil
 	}
 	return nil, f.cooled(prev, f.notShared(v))
+}
+
+// fillPatience is how long the client whose run it was waits for its answer to be
+// stored: as long as a store that is well needs. So what it asks for next is
+// stored, and a store that is not well costs it no more than that.
+const fillPatience = time.Millisecond
+
+// storing says that what is kept of a run's answer is being stored.
+func (f *fill) storing(t *run, p *response) {
+	t.kept.Store(p)
+	if f.leader.Load() != nil {
+		time.AfterFunc(fillPatience, func() { f.wait.end(errFilling) })
+	}
 }
 
 // notShared is what the loader answers when the answer is for its own client

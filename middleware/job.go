@@ -73,6 +73,7 @@ const maxDepth = 4
 // The reasons for which a waiting request stops waiting.
 var (
 	errStreaming  = errors.New("middleware: the answer is streaming")
+	errFilling    = errors.New("middleware: the answer is being stored")
 	errTooLate    = errors.New("middleware: the answer streams to those who came earlier")
 	errWaitedLong = errors.New("middleware: waited too long for another request's run")
 	errProbing    = errors.New("middleware: another process's run may not be for this request")
@@ -247,7 +248,7 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 		c: j.c, next: j.next, req: r, route: ownRoute(j.r.Context()),
 		policy: j.policy, adm: j.adm, body: j.body, probe: j.probing, key: j.key, above: j.above, away: j.away,
 		outer: http.Header{"Cache-Control": j.w.Header()["Cache-Control"]},
-		shape: j.w,
+		shape: j.w, wait: j.waiting.Load(),
 	}
 	if j.seen == sightTaken || j.seen == sightOther {
 		j.fill.idle.Store(true)
@@ -290,7 +291,7 @@ func (j *job) answer(e cacheguard.Entry[*response], err error) (again bool) {
 		j.reply(e.Value, e)
 	case own != nil:
 		j.learn(true)
-		j.replyOwn(own, e)
+		j.replyOwn(own, e, !e.Value.handOver())
 	default:
 		j.reply(e.Value, e) // another's, that it did not have to be asked about
 	}
@@ -308,6 +309,9 @@ func (j *job) answerWithout(e cacheguard.Entry[*response], err error, own *run) 
 		cooling  *cacheguard.CooldownError
 	)
 	switch {
+	case errors.Is(err, errFilling) && own != nil && own.kept.Load() != nil:
+		j.learn(true)
+		j.replyOwn(own, cacheguard.Entry[*response]{Value: own.kept.Load()}, false)
 	case own != nil && !errors.As(err, &failed) && !errors.As(err, &aborted) && !isCut(err):
 		if !errors.Is(err, errProbing) { // else its run began at the last moment, and has said nothing yet
 			j.learn(!errors.As(err, &unshared) && !errors.As(err, &pass))

@@ -238,6 +238,8 @@ func TestOptionsOutOfRangeSayWhatToWrite(t *testing.T) {
 		"MaxBody":              {MaxBody: -1},
 		"MaxKey":               {MaxKey: 1 << 20},
 		"CompressAbove":        {CompressAbove: -1},
+		"KeyBody":              {KeyBody: 1 << 30},
+		"PostReads":            {Policy: Policy{PostReads: true}},
 		"SealKeys":             {SealKeys: [][]byte{[]byte("short")}},
 		"MaxWaiting":           {MaxWaiting: -1},
 		"Targets":              {Targets: []string{"not a field"}},
