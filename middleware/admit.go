@@ -10,11 +10,14 @@ import (
 // admission is what a request may do with the cache, decided before it can
 // queue for anything.
 type admission struct {
-	bypass       string     // why it goes past the cache; "": it does not
-	cc           directives // what it asks of the cache
-	plain        bool       // it asks nothing of it
-	credentialed bool       // it has credentials that are not part of its key
+	bypass       string      // why it goes past the cache; "": it does not
+	cc           *directives // what it asks of the cache; nobody changes it
+	plain        bool        // it asks nothing of it
+	credentialed bool        // it has credentials that are not part of its key
 }
+
+// noDirectives is what most requests ask of a cache.
+var noDirectives directives
 
 // admit decides about a request by its own fields alone.
 // reads: its body is part of its key.
@@ -22,7 +25,7 @@ func (o *Options) admit(r *http.Request, reads bool) admission {
 	if reason := o.past(r, reads); reason != "" {
 		return admission{bypass: reason}
 	}
-	a := admission{plain: r.Header["Cache-Control"] == nil && r.Header["Pragma"] == nil}
+	a := admission{cc: &noDirectives, plain: r.Header["Cache-Control"] == nil && r.Header["Pragma"] == nil}
 	if !a.plain {
 		a.cc = requestDirectives(r.Header)
 	}
@@ -30,7 +33,7 @@ func (o *Options) admit(r *http.Request, reads bool) admission {
 		return admission{bypass: "request-no-store"}
 	}
 	if o.IgnoreRequestControl {
-		a.cc = directives{onlyIfCached: a.cc.onlyIfCached}
+		a.cc = &directives{onlyIfCached: a.cc.onlyIfCached}
 	}
 	if r.Header["Authorization"] == nil && r.Header["Cookie"] == nil {
 		return a
@@ -83,14 +86,14 @@ func isStreamRequest(h http.Header) bool {
 	return len(media) > 0 && strings.HasPrefix(strings.ToLower(media[0]), "application/grpc")
 }
 
-func requestDirectives(h http.Header) directives {
+func requestDirectives(h http.Header) *directives {
 	lines := h["Cache-Control"]
 	if lines == nil {
-		return directives{noCache: listHas(h["Pragma"], "no-cache")} // RFC 9111 5.4
+		return &directives{noCache: listHas(h["Pragma"], "no-cache")} // RFC 9111 5.4
 	}
 	d := parseCacheControl(lines)
 	d.noCache = d.noCache || len(d.noCacheFields) > 0
-	return d
+	return &d
 }
 
 func (o *Options) identified(r *http.Request) (ok bool) {
@@ -158,7 +161,7 @@ type standing struct {
 // decide says whether a request may be answered by a stored answer that it
 // selects (RFC 9111 4).
 func (o *Options) decide(a *admission, p *response, s standing) use {
-	cc := &a.cc
+	cc := a.cc
 	switch {
 	case a.credentialed && !p.rules.has(rulePublic):
 		return useReload

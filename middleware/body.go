@@ -20,7 +20,7 @@ type requestBody struct {
 
 // reads tells whether r is to be answered from the cache by its body: the user
 // has said that such requests change nothing.
-func (c *Cache) reads(r *http.Request, policy Policy) bool {
+func (c *Cache) reads(r *http.Request, policy *Policy) bool {
 	switch r.Method {
 	case methodQuery:
 		return c.opts.KeyBody > 0

@@ -24,7 +24,7 @@ type fill struct {
 	req    *http.Request // a copy, without body, conditions and range
 	body   *requestBody  // of each run; nil: none
 	route  func(context.Context) context.Context
-	policy Policy
+	policy *Policy
 	adm    admission
 	probe  bool // it finds out for its own request alone; see job.probing
 	key    string
@@ -295,7 +295,7 @@ func (f *fill) judge(known *response, prev cacheguard.Entry[*response], asked ti
 			origin:       f.req.Header.Get("Origin"),
 			now:          now,
 			delay:        now.Sub(asked),
-			policy:       f.policy,
+			policy:       *f.policy,
 		}, status, h)
 		if v.class == classPass && f.adm.credentialed {
 			v.class = classUnshared // it says nothing about requests without

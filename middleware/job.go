@@ -19,7 +19,7 @@ type job struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	next    http.Handler
-	policy  Policy
+	policy  *Policy // of its route
 	adm     admission
 	arrived time.Time
 	url     string       // key of its URL's entry

@@ -110,7 +110,7 @@ func (c *Cache) With(policy Policy) func(next http.Handler) http.Handler {
 	policy = policy.over(c.opts.Policy)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c.serve(w, r, next, policy)
+			c.serve(w, r, next, &policy)
 		})
 	}
 }
@@ -159,7 +159,7 @@ func (c *Cache) enter() bool {
 	return true
 }
 
-func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler, policy Policy) {
+func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler, policy *Policy) {
 	reads := c.reads(r, policy)
 	if c.off.Load() && (reads || safeMethod(r.Method)) {
 		next.ServeHTTP(w, r)

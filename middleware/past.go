@@ -136,7 +136,7 @@ func (j *job) judge(status int, h http.Header, asked time.Time) verdict {
 		origin:       j.r.Header.Get("Origin"),
 		now:          now,
 		delay:        now.Sub(asked),
-		policy:       j.policy,
+		policy:       *j.policy,
 	}, status, h)
 }
 
