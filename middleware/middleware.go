@@ -20,7 +20,9 @@ type Cache struct {
 	opts  Options
 	keys  keyer
 	guard *cacheguard.Guard[*response]
-	marks *marks // generations of URLs and tags
+
+	bypassed map[string]string // texts of Cache-Status by reason; not changed
+	marks    *marks            // generations of URLs and tags
 
 	audience audience      // who waits for a run of this process
 	logins   recent        // what is known of the answers to requests with credentials
@@ -57,7 +59,7 @@ func New(s store.Store, opts Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{opts: opts, escapes: make(chan struct{}, maxEscapes), keys: keyer{
+	c := &Cache{opts: opts, bypassed: bypassedTexts(opts.StatusName), escapes: make(chan struct{}, maxEscapes), keys: keyer{
 		tenant:    opts.Tenant,
 		identity:  opts.Identity,
 		headers:   opts.KeyHeaders,

@@ -12,7 +12,8 @@ type passing struct {
 	observer
 	c      *Cache
 	r      *http.Request
-	reason string // why
+	reason string    // why
+	room   [1]string // of the Cache-Status
 
 	invalidated bool // by its success
 }
@@ -40,7 +41,7 @@ func (p *passing) look(status int, h http.Header) {
 			p.invalidated = true
 		}
 	}
-	p.c.addStatus(h, cacheStatus{fwd: fwd, detail: detail})
+	p.c.addStatusTo(h, cacheStatus{fwd: fwd, detail: detail}, p.room[:0])
 }
 
 // safeMethod: methods that ask for nothing to be changed (RFC 9110 9.2.1). Any
