@@ -26,8 +26,8 @@ const (
 	budgetNearHit       = 0
 	budgetMemoryHit     = 3 // with a context that can end
 	budgetRedisHit      = 4 // more than the client's GET, with a context that cannot end
-	budgetMiddlewareHit = 8 // more than the handler
-	budgetBypass        = 3 // more than the handler
+	budgetMiddlewareHit = 5 // more than the handler
+	budgetBypass        = 1 // more than the handler
 )
 
 func within(t *testing.T, what string, bare, got, budget float64) {

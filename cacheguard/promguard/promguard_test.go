@@ -263,6 +263,33 @@ func TestFailuresShowAsCooldownsAndSecondOpinions(t *testing.T) {
 	})
 }
 
+// ownAnswer is a loader's error that says that nothing has failed.
+type ownAnswer struct{}
+
+func (ownAnswer) Error() string   { return "for its own caller" }
+func (ownAnswer) NotShared() bool { return true }
+
+func TestWhatIsNotToBeSharedIsCountedAsThatAndAsNoFailure(t *testing.T) {
+	c, reg := registered(t)
+	h := c.Hooks("g")
+	h.Load(cacheguard.LoadInfo{Err: ownAnswer{}})
+	h.Answer(cacheguard.AnswerInfo{Err: ownAnswer{}})
+	h.Follow(cacheguard.FollowInfo{Err: ownAnswer{}})
+	got := values(t, reg)
+	for name, want := range map[string]float64{
+		`cacheguard_loads_total{cause="miss",guard="g",outcome="not_shared"}`: 1,
+		`cacheguard_loads_total{cause="miss",guard="g",outcome="failed"}`:     0,
+		`cacheguard_answer_errors_total{guard="g",reason="not_shared"}`:       1,
+		`cacheguard_answer_errors_total{guard="g",reason="load_failed"}`:      0,
+		`cacheguard_follows_total{guard="g",outcome="value"}`:                 1,
+		`cacheguard_follows_total{guard="g",outcome="failed"}`:                0,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+}
+
 // told is one hook called directly, and what that counts.
 func TestEveryOutcomeHasItsSeries(t *testing.T) {
 	lost, fenced := store.ErrLost, store.ErrFenced
