@@ -39,8 +39,8 @@ func faster(name string) figure {
 }
 
 // slower is how much longer one operation takes than in a smaller crowd.
-func slower(name, pkg string) figure {
-	return benchFigure{benchmark{pkg: pkg, name: name}, "ns/op", "small-ns/op", "x", "x-of-small"}
+func slower(name string) figure {
+	return benchFigure{benchmark{pkg: guard, name: name}, "ns/op", "small-ns/op", "x", "x-of-small"}
 }
 
 // serverTime is how much more processor time of the server it takes.
@@ -60,7 +60,15 @@ func more(name, unit string) figure {
 func ours(name, unit string) figure { return inPackage(root, name, unit) }
 
 func inPackage(pkg, name, unit string) figure {
-	return benchFigure{benchmark{pkg: pkg, name: name}, unit, "", unit, ""}
+	return benchFigure{benchmark{pkg: pkg, name: name}, unit, "", unitOf(unit), ""}
+}
+
+// unitOf is the unit of a reported unit: ratios all have one of their own.
+func unitOf(unit string) string {
+	if strings.Contains(unit, "x-of-") {
+		return "x"
+	}
+	return unit
 }
 
 func wake(name, unit, times string) figure {
