@@ -20,6 +20,8 @@ type turns struct {
 	goroutines int // 0: one, and it is the benchmark's
 	bare, ours way
 
+	size int // of every slice, and of one before that is not counted; 0: as many calls as take sliceTime
+
 	// server, if there is one, is asked for the processor time that it has
 	// used, which no other process of the machine can change.
 	server *redis.Client
@@ -64,7 +66,11 @@ const sliceTime = 20 * time.Millisecond
 //	                             more is worse
 func (t turns) run(b *testing.B) {
 	b.ReportAllocs() // or the reported allocations are not shown
-	size := 1
+	size := max(t.size, 1)
+	if t.size > 0 {
+		t.slice(b, t.bare, size)
+		t.slice(b, t.ours, size)
+	}
 	var bare, ours slice
 	var faster []float64
 	for done := 0; done < b.N; {
@@ -79,6 +85,9 @@ func (t turns) run(b *testing.B) {
 		bare.add(first)
 		ours.add(second)
 		faster = append(faster, float64(first.took)/float64(max(second.took, 1)))
+		if t.size > 0 {
+			continue
+		}
 		size = max(t.goroutines, 1, min(4*size, int(float64(n)*float64(sliceTime)/float64(max(second.took, 1)))))
 	}
 	n := float64(b.N)

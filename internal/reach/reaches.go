@@ -81,6 +81,8 @@ var chapters = []chapter{
 	}},
 	{"Fills and misses", "Processor time of the server. Bare is a SET of as many bytes; of a miss, a GET and a SET.", []reach{
 		{"fill of 256 KiB", serverTime("Fill/fill/256KiB"), most(1.2)},
+		{"SET of 256 KiB and a script that does nothing, in one pipeline", serverTime("Fill/floor/256KiB"), shown},
+		{"fill of 1 MiB", serverTime("Fill/fill/1MiB"), shown},
 		{"fill of 16 KiB", serverTime("Fill/fill/16KiB"), shown},
 		{"fill of 1 KiB", serverTime("Fill/fill/1KiB"), shown},
 		{"miss, 1 KiB: read, claim and fill", serverTime("Miss/redis"), shown},
