@@ -132,7 +132,7 @@ func greatest(all []stage, m measured, unit string, of func(stormResult) []float
 	return r, true
 }
 
-// slowestRecovery is the longest delay by a holder that was killed.
+// slowestRecovery is the longest time from a holder's end to the last answer.
 type slowestRecovery struct{ stage stage }
 
 func (f slowestRecovery) stages() []stage { return []stage{f.stage} }
