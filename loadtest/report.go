@@ -42,6 +42,7 @@ type result struct {
 	OriginLoads  []int64         `json:"origin_loads,omitzero"` // of each round
 	LatencyMS    *quantiles      `json:"latency_ms,omitzero"`
 	FloorMS      *floorQuantiles `json:"floor_ms,omitzero"`
+	OverFloorMS  []float64       `json:"over_floor_ms,omitzero"` // of each round: its p99 over that of its floor
 	Errors       *int64          `json:"errors,omitzero"`
 	WrongValues  *int64          `json:"wrong_values,omitzero"`
 	StaleValues  *int64          `json:"stale_values,omitzero"`
@@ -51,10 +52,9 @@ type result struct {
 	Promises map[string]bool `json:"promises,omitzero"` // those that were judged
 	Pass     *bool           `json:"pass,omitzero"`
 
-	seen      evidence  // what the plots are drawn from
-	overFloor []float64 // p99 over the floor's of the same round, in ms
-	verdicts  []namedVerdict
-	perRound  int64 // most commands that one process sent in a round
+	seen     evidence // what the plots are drawn from
+	verdicts []namedVerdict
+	perRound int64 // most commands that one process sent in a round
 }
 
 type quantiles struct {
@@ -81,7 +81,7 @@ func (t tally) result(complete bool) result {
 		Scenario: t.scenario.name, Mode: t.mode,
 		Replicas: t.opts.replicas, Clients: t.opts.clients, LoadMS: milliseconds(t.opts.load), Rounds: len(t.rounds),
 		Errors: new(int64), WrongValues: new(int64),
-		overFloor: t.overFloor(),
+		OverFloorMS: t.overFloor(),
 	}
 	latency, floor := newLatencies(), newLatencies()
 	for _, r := range t.rounds {

@@ -53,7 +53,7 @@ func (r result) cells() []string {
 		cells = append(cells, "-", "-", "-", "-")
 	}
 	if r.FloorMS != nil {
-		cells = append(cells, ms(r.FloorMS.P99), fmt.Sprintf("%+.1f", median(r.overFloor)))
+		cells = append(cells, ms(r.FloorMS.P99), fmt.Sprintf("%+.1f", median(r.OverFloorMS)))
 	} else {
 		cells = append(cells, "-", "-")
 	}
