@@ -21,9 +21,32 @@ type shape struct{ Processes, Callers int }
 func (s shape) String() string { return fmt.Sprintf("%d x %d", s.Processes, s.Callers) }
 
 // shapes of storms; the largest has maxFleet processes.
-var shapes = []shape{{4, 50}, {8, 50}, {8, 250}}
+var shapes = []shape{{4, 50}, {8, 50}, {4, 250}, {8, 250}}
 
 const maxFleet = 8
+
+// runStorms lets each strategy alone have the machine for all shapes.
+func runStorms(ctx context.Context, r *run) error {
+	for _, s := range r.fleets() {
+		r.progress.step("storms: %s", s.name)
+		err := attempt(ctx, r.progress, s, maxFleet, func(f *fleet) error {
+			var all []storms
+			for _, shape := range shapes {
+				storms, err := f.storm(ctx, shape, r.storms)
+				if err != nil {
+					return fmt.Errorf("storm of %v: %w", shape, err)
+				}
+				all = append(all, storms)
+			}
+			r.report.of(s).Storms = all
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // storms is what storms of one shape brought.
 type storms struct {
