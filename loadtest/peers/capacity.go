@@ -156,13 +156,17 @@ func (st *stage) fewProcesses(ctx context.Context, client *redis.Client, sizes c
 	if err := f.warmUp(ctx); err != nil {
 		return err
 	}
+	q, err := f.listen(ctx, client)
+	if err != nil {
+		return err
+	}
 	st.step("%d keys", c.Keys)
 	if err := f.keys(ctx, client, c); err != nil {
 		return fmt.Errorf("keys: %w", err)
 	}
 	for _, n := range sizes.callers {
 		st.step("%d callers in each of %d processes", n, fewProcesses)
-		k, err := f.cost(ctx, client, fmt.Sprintf("callers-%d", n), n, stormLoad, sizes.storms)
+		k, err := f.cost(ctx, client, q, fmt.Sprintf("callers-%d", n), n, stormLoad, sizes.storms)
 		if err != nil {
 			return err
 		}
@@ -170,7 +174,7 @@ func (st *stage) fewProcesses(ctx context.Context, client *redis.Client, sizes c
 	}
 	for _, d := range sizes.times {
 		st.step("loads of %v", d)
-		if err := f.loadTime(ctx, client, d, c); err != nil {
+		if err := f.loadTime(ctx, client, q, d, c); err != nil {
 			return err
 		}
 	}
@@ -179,8 +183,8 @@ func (st *stage) fewProcesses(ctx context.Context, client *redis.Client, sizes c
 
 // loadTime measures loads of one length, with leases of shorter ones and with
 // leases of their own.
-func (f *fleet) loadTime(ctx context.Context, client *redis.Client, d time.Duration, c *capacity) error {
-	first, err := f.cost(ctx, client, fmt.Sprintf("first-%v", d), 20, d, 1)
+func (f *fleet) loadTime(ctx context.Context, client *redis.Client, q quiet, d time.Duration, c *capacity) error {
+	first, err := f.cost(ctx, client, q, fmt.Sprintf("first-%v", d), 20, d, 1)
 	if err != nil {
 		return err
 	}
@@ -188,7 +192,11 @@ func (f *fleet) loadTime(ctx context.Context, client *redis.Client, d time.Durat
 	if err := f.tune(ctx, d); err != nil {
 		return err
 	}
-	tuned, err := f.cost(ctx, client, fmt.Sprintf("time-%v", d), 20, d, 2)
+	n := 2
+	if d > time.Second {
+		n = 1
+	}
+	tuned, err := f.cost(ctx, client, q, fmt.Sprintf("time-%v", d), 20, d, n)
 	c.Times = append(c.Times, first, tuned)
 	return err
 }
@@ -210,7 +218,11 @@ func (st *stage) manyProcesses(ctx context.Context, client *redis.Client, sizes 
 		if err := f.warmUp(ctx); err != nil {
 			return err
 		}
-		k, err := f.cost(ctx, client, fmt.Sprintf("replicas-%d", n), 20, stormLoad, sizes.storms)
+		q, err := f.listen(ctx, client)
+		if err != nil {
+			return err
+		}
+		k, err := f.cost(ctx, client, q, fmt.Sprintf("replicas-%d", n), 20, stormLoad, sizes.storms)
 		if err != nil {
 			return err
 		}

@@ -169,14 +169,19 @@ func (c capacity) situations() []situation {
 // memory is arithmetic too: what is kept, and for whom there must be room.
 func (c capacity) memory() table {
 	const keys, replicas = 1e7, 1000.0
-	gigabytes := func(bytes float64) string { return fmt.Sprintf("%.1f GB", bytes/1e9) }
+	memory := func(bytes float64) string {
+		if bytes < 1e9 {
+			return fmt.Sprintf("%.0f MB", bytes/1e6)
+		}
+		return fmt.Sprintf("%.1f GB", bytes/1e9)
+	}
 	perHour := keys / time.Hour.Seconds() * c.LoadLimit.Seconds() // records there at a time
 	return table{title: "Calculated: memory and connections", head: []string{"situation", "needs"},
 		notes: "From the units above. A process has its pool and one connection for messages; Redis' own limit (`maxclients`) is 10,000 unless it is set.",
 		rows: [][]string{
-			{"10 million entries of 1 KiB", gigabytes(keys*c.EntryBytes) + " of Redis"},
-			{fmt.Sprintf("their records, each rebuilt once an hour, LoadLimit %v", c.LoadLimit), fmt.Sprintf("%s records at a time, %s", group(perHour), gigabytes(perHour*c.RecordBytes))},
-			{"their records, if all are rebuilt within LoadLimit", gigabytes(keys * c.RecordBytes)},
+			{"10 million entries of 1 KiB", memory(keys*c.KeyBytes-keys*c.RecordBytes) + " of Redis"},
+			{fmt.Sprintf("their records, each rebuilt once an hour, LoadLimit %v", c.LoadLimit), fmt.Sprintf("%s records at a time, %s", group(perHour), memory(perHour*c.RecordBytes))},
+			{"their records, if all are rebuilt within LoadLimit", memory(keys * c.RecordBytes)},
 			{"1,000 replicas, go-redis' default pool on a machine like this", group(replicas*c.Connections) + " connections"},
 			{"1,000 replicas, `PoolSize` 8", group(replicas*9) + " connections"},
 		}}

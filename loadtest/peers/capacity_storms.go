@@ -38,17 +38,24 @@ func (f *fleet) tune(ctx context.Context, d time.Duration) error {
 	return f.settle(ctx)
 }
 
+// quiet is what Redis does that nobody asked for: what is taken off.
+type quiet struct {
+	look   serverStats // for each look at what it has done
+	second serverStats // in a second
+}
+
+// listen measures that, for a fleet that does nothing.
+func (f *fleet) listen(ctx context.Context, client *redis.Client) (q quiet, err error) {
+	if q.look, err = looking(ctx, client); err != nil {
+		return q, err
+	}
+	q.second, err = idling(ctx, client, q.look)
+	return q, err
+}
+
 // cost runs n storms in all processes.
-func (f *fleet) cost(ctx context.Context, client *redis.Client, name string, callers int, service time.Duration, n int) (c cost, err error) {
+func (f *fleet) cost(ctx context.Context, client *redis.Client, q quiet, name string, callers int, service time.Duration, n int) (c cost, err error) {
 	c = cost{Processes: len(f.workers), Callers: callers, LoadTime: service}
-	look, err := looking(ctx, client)
-	if err != nil {
-		return c, err
-	}
-	idle, err := idling(ctx, client, look)
-	if err != nil {
-		return c, err
-	}
 	var over []float64
 	for i := range n {
 		key := fmt.Sprintf("%s-%d", name, i)
@@ -82,7 +89,7 @@ func (f *fleet) cost(ctx context.Context, client *redis.Client, name string, cal
 				return c, errors.New(r.Error)
 			}
 		}
-		d := after.since(before).since(look).since(idle.times(time.Since(begun).Seconds()))
+		d := after.since(before).since(q.look).since(q.second.times(time.Since(begun).Seconds()))
 		c.Sent += float64(sum(total)-sum(sent)) / float64(n*len(f.workers))
 		c.Server.CPU += d.CPU / float64(n)
 		c.Server.Commands += d.Commands / float64(n)

@@ -24,13 +24,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/zeromicro/go-zero/core/logx"
 
 	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
 
 func main() {
-	logx.Disable() // go-zero tells its memory every minute otherwise
+	logx.Disable()           // go-zero tells its memory every minute otherwise
+	redis.SetLogger(silent{}) // a Redis that is stopped is what we want to see, not each dial to it
 	if name := os.Getenv(envStrategy); name != "" {
 		exit(work(name))
 	}
@@ -38,6 +40,11 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends it as it is
 	exit(runCommand(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
+
+// silent is a logger for go-redis.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 func exit(err error) {
 	if err != nil && !errors.Is(err, flag.ErrHelp) {

@@ -23,7 +23,7 @@ const (
 	slowLoad      = 2 * lockLife
 	slowFleet     = 6 // processes with one caller each
 	slowPause     = 250 * time.Millisecond
-	slowDeadline  = 20 * time.Second
+	slowDeadline  = 15 * time.Second
 	answersAtOnce = 100 * time.Millisecond
 )
 

@@ -62,7 +62,7 @@ type env struct {
 
 // The same for all strategies that have such a setting.
 const (
-	life       = time.Minute           // of a value in Redis
+	life       = 10 * time.Minute      // of a value in Redis: none comes near its end, which some refresh before
 	memoryLife = time.Second           // of a copy in a process: for so long others' deletes are not seen
 	lockLife   = 3 * time.Second       // of a lock that nobody renews: ten times the longest load
 	renewed    = time.Second           // of a lock that is renewed while its holder lives
