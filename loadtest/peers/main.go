@@ -31,7 +31,7 @@ import (
 )
 
 func main() {
-	logx.Disable()           // go-zero tells its memory every minute otherwise
+	logx.Disable()            // go-zero tells its memory every minute otherwise
 	redis.SetLogger(silent{}) // a Redis that is stopped is what we want to see, not each dial to it
 	if name := os.Getenv(envStrategy); name != "" {
 		exit(work(name))
