@@ -46,13 +46,13 @@ func runFaults(ctx context.Context, r *run) error {
 	for _, s := range r.fleets() {
 		group.Go(func() error {
 			r.progress.step("faults: %s", s.name)
-			return attempt(ctx, r.progress, s, maxFleet, func(f *fleet) error {
+			return r.miss(ctx, s, "fault", attempt(ctx, r.progress, s, maxFleet, func(f *fleet) error {
 				out, err := f.fault(ctx, r.keys)
 				if err == nil {
 					r.report.of(s).Faults = &out // each writes to its own
 				}
 				return err
-			})
+			}))
 		})
 	}
 	return group.Wait()

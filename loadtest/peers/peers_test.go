@@ -94,6 +94,9 @@ func TestTheGuardKeepsItsPromisesBesideItsPeers(t *testing.T) {
 
 func checkPromises(t *testing.T, res *result, o options) {
 	t.Helper()
+	if len(res.Missing) > 0 || len(res.Storms) != len(shapes) {
+		t.Fatalf("%d of %d shapes; missing: %v", len(res.Storms), len(shapes), res.Missing)
+	}
 	for _, s := range res.Storms {
 		if slices.Min(s.Loads) != 1 || slices.Max(s.Loads) != 1 || s.Errors+s.Wrong != 0 {
 			t.Errorf("%v: loads %v, %d errors, %d wrong; want one load", s.Shape, s.Loads, s.Errors, s.Wrong)

@@ -43,13 +43,14 @@ type sectionRun struct {
 type result struct {
 	Strategy string
 	How      string
-	Version  string   `json:",omitempty"`
-	Storms   []storms `json:",omitempty"`
-	Faults   *faults  `json:",omitempty"`
-	Slow     *slow    `json:",omitempty"`
-	Failing  *failing `json:",omitempty"`
-	Outage   *outage  `json:",omitempty"`
-	Hits     []hit    `json:",omitempty"`
+	Version  string            `json:",omitempty"`
+	Missing  map[string]string `json:",omitempty"` // why it is not in a section
+	Storms   []storms          `json:",omitempty"`
+	Faults   *faults           `json:",omitempty"`
+	Slow     *slow             `json:",omitempty"`
+	Failing  *failing          `json:",omitempty"`
+	Outage   *outage           `json:",omitempty"`
+	Hits     []hit             `json:",omitempty"`
 	memory   bool
 }
 
@@ -119,6 +120,16 @@ func (r report) page() page {
 func (r report) about() string {
 	return fmt.Sprintf("%s, %s, redis-server %s on the loopback, %d CPUs for everything; load of the machine at the beginning: %s.",
 		r.Date, r.Go, r.Redis, r.CPUs, r.Load)
+}
+
+// missing says which strategies are not in a section's tables, and why.
+func (r report) missing(section string) (words []string) {
+	for _, res := range r.Results {
+		if why, ok := res.Missing[section]; ok {
+			words = append(words, fmt.Sprintf("%s could not be measured: %s", res.Strategy, why))
+		}
+	}
+	return words
 }
 
 func (r report) strategyTable() table {

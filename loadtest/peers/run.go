@@ -103,6 +103,21 @@ func serverVersion(ctx context.Context) (version string, err error) {
 	return version, err
 }
 
+// miss notes that a strategy could not be measured, which the section's tables
+// then say. Only the end of ctx is an error.
+func (r *run) miss(ctx context.Context, s strategy, section string, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	r.progress.say("%s is left out: %v", s.name, err)
+	res := r.report.of(s)
+	if res.Missing == nil {
+		res.Missing = map[string]string{}
+	}
+	res.Missing[section] = err.Error()
+	return nil
+}
+
 // maxAttempts is how often a section tries a strategy: one that passes a call's
 // timeout on to its caller fails when the machine stops for as long.
 const maxAttempts = 3
@@ -126,5 +141,5 @@ func attempt(ctx context.Context, p *progress, s strategy, processes int, measur
 		}
 		p.say("%s, attempt %d: %v", s.name, n+1, err)
 	}
-	return fmt.Errorf("%s: %w", s.name, err)
+	return err
 }

@@ -41,7 +41,7 @@ func runStorms(ctx context.Context, r *run) error {
 			r.report.of(s).Storms = all
 			return nil
 		})
-		if err != nil {
+		if err := r.miss(ctx, s, "storm", err); err != nil {
 			return err
 		}
 	}
@@ -56,6 +56,7 @@ type storms struct {
 	Floor    []float64 // the same of callers that only sleep
 	Commands []float64 // of each storm, sent to Redis by one process on average
 	Errors   int
+	Error    string `json:",omitempty"` // one of them
 	Wrong    int
 }
 
@@ -104,6 +105,9 @@ func (s *storms) add(replies []StormReply, loads int, commands float64) {
 	s.Commands = append(s.Commands, commands)
 	for _, r := range replies {
 		s.Errors += r.Errors
+		if r.Errors > 0 {
+			s.Error = r.Error
+		}
 		for version, n := range r.Versions {
 			if version != 1 {
 				s.Wrong += n

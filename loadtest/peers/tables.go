@@ -47,6 +47,7 @@ func (r report) stormTable(s shape, i int) table {
 		judge(contest{what: fmt.Sprintf("The tail over the floor (less than %.1f ms says nothing)", noise), margin: noise, format: overMillis}, storms.overFloor),
 		judge(contest{what: "Commands", margin: 0.5, format: number}, func(s storms) float64 { return median(s.Commands) }),
 	}
+	t.words = append(t.words, r.missing("storm")...)
 	return t
 }
 
@@ -103,6 +104,7 @@ func (r report) faultTables() []table {
 		judge(contest{what: "Old values in the end, of all three", format: count}, func(f *faults) float64 { return float64(f.StopStale + f.DeleteStale + f.ReadStale) }),
 		judge(contest{what: "Late reads that are old", format: count}, func(f *faults) float64 { return float64(f.LateStale) }),
 	}
+	t.words = append(t.words, r.missing("fault")...)
 	return []table{t}
 }
 
@@ -197,12 +199,13 @@ func (r report) outageTables() []table {
 func (r report) hitTables() []table {
 	t := table{
 		title: "Hits: one process, one hot key of 1 KiB",
-		notes: "Microseconds of the clock for each read, all goroutines together, and allocations of one read. Those with a memory answer from it, " +
-			"and may so be behind another process' delete.",
+		notes: "Microseconds of the clock for each read, by so many goroutines at once, all together, and allocations of one read. Those with a memory answer from it, " +
+			"and may so be behind another process' delete. So may those that read inside a singleflight, which give a caller the answer to a GET that was sent before it came: " +
+			"that is the old value of the late reads. cacheguard gives it the next one.",
 		head: []string{"strategy", "from"},
 	}
 	for _, n := range goroutines {
-		t.head = append(t.head, fmt.Sprintf("%d goroutines µs", n))
+		t.head = append(t.head, fmt.Sprintf("µs, %d at once", n))
 	}
 	t.head = append(t.head, "allocs")
 	from := map[bool]string{false: "Redis", true: "memory"}
@@ -218,7 +221,7 @@ func (r report) hitTables() []table {
 	}
 	for _, ours := range []strategy{guarded, guardedNear} {
 		for i, n := range goroutines {
-			c := contest{what: fmt.Sprintf("From %s, %d goroutines", from[ours.memory], n), format: micros}
+			c := contest{what: fmt.Sprintf("From %s, %d at once", from[ours.memory], n), format: micros}
 			// A tenth of ours says nothing.
 			if at := slices.IndexFunc(r.Results, func(res *result) bool { return res.Strategy == ours.name && i < len(res.Hits) }); at >= 0 {
 				c.margin = r.Results[at].Hits[i].NanosEach / 1000 / 10
@@ -236,9 +239,9 @@ func (r report) hitTables() []table {
 
 func (r report) readTable() table {
 	t := table{title: "Hits: what they are made of", head: []string{"what", "KiB"},
-		notes: "One process, one key. Microseconds of the clock for each, all goroutines together; allocations of one."}
+		notes: "One process, one key. Microseconds of the clock for each, by so many goroutines at once, all together; allocations of one."}
 	for _, n := range readsAtOnce {
-		t.head = append(t.head, fmt.Sprintf("%d goroutines µs", n))
+		t.head = append(t.head, fmt.Sprintf("µs, %d at once", n))
 	}
 	t.head = append(t.head, "allocs")
 	for _, read := range r.Reads {
