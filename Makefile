@@ -1,6 +1,6 @@
 # make help says what there is.
 .DEFAULT_GOAL := help
-.PHONY: help test race lint bench bench-doc fuzz storm peers demo modules observe ci
+.PHONY: help test race lint bench bench-doc fuzz storm peers capacity tables demo modules observe ci
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,8 +32,14 @@ fuzz: ## try every decoder on bytes that nobody thought of, for FUZZTIME each
 storm: ## let a fleet of processes face storms, and check what is promised
 	go run ./loadtest
 
-peers: ## put other libraries under the same storms and faults; takes five minutes
+peers: ## put other libraries under the same storms and faults; takes six minutes
 	cd loadtest/peers && go run .
+
+capacity: ## measure what the library costs as a fleet grows; takes two minutes
+	cd loadtest/peers && go run . -capacity
+
+tables: ## run both and write docs/comparison.md and docs/capacity.md; for a quiet machine
+	cd loadtest/peers && go run . -doc ../../docs/comparison.md && go run . -capacity -doc ../../docs/capacity.md
 
 demo: ## serve the demo on :8080
 	go run ./cmd/demo-api
