@@ -36,7 +36,8 @@ func chromium(t *testing.T) string {
 // aPlottedReport is a report whose rounds have loads and faults.
 func aPlottedReport() (options, report) {
 	opts, rep := aReport()
-	opts.scenarios, opts.modes = scenarios, allModes
+	opts.scenarios, _ = scenariosNamed("all", opts.replicas)
+	opts.modes = allModes
 	zero := time.Now()
 	for i := range rep.Results {
 		r := &rep.Results[i]
@@ -114,7 +115,7 @@ func TestThePageInABrowser(t *testing.T) {
 	opts, rep := aPlottedReport()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "report.html")
-	if err := writeHTML(file, opts, rep, time.Now()); err != nil {
+	if err := writePage(file, newPage(opts, rep, time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(file)
@@ -241,7 +242,7 @@ func checkPicture(t *testing.T, file string, dark bool) {
 func TestThePageNeedsNothingElse(t *testing.T) {
 	opts, rep := aPlottedReport()
 	file := filepath.Join(t.TempDir(), "r.html")
-	if err := writeHTML(file, opts, rep, time.Now()); err != nil {
+	if err := writePage(file, newPage(opts, rep, time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(file)
@@ -249,7 +250,7 @@ func TestThePageNeedsNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(data)
-	for _, want := range []string{"default-src 'none'", "1 of 9 promises were BROKEN", "MIT License", `"kind":"recovery"`, "go run ./loadtest -scenario all"} {
+	for _, want := range []string{"default-src 'none'", "1 of 9 promises were BROKEN", "MIT License", `"kind":"recovery"`, "<span>-scenario all</span>"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -265,7 +266,7 @@ func TestARedisOfTheUserIsNotInTheReport(t *testing.T) {
 	opts, rep := aPlottedReport()
 	opts.redis = "redis://user:secret@host"
 	file := filepath.Join(t.TempDir(), "r.html")
-	if err := writeHTML(file, opts, rep, time.Now()); err != nil {
+	if err := writePage(file, newPage(opts, rep, time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(file); err != nil || bytes.Contains(data, []byte("secret")) {

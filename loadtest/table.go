@@ -19,17 +19,19 @@ func printReport(out io.Writer, opts options, rep report) {
 	printTable(out, rep.Results)
 	fmt.Fprint(out, legend)
 	printPromises(out, rep.Results)
+	printShort(out, opts, rep.Results)
 	fmt.Fprintf(out, "\n%s\n", closing(rep, "above"))
 }
 
 const legend = `
-modes     guard: one load for the fleet; local: one for each process; none: one for each request
+modes     what is in front of the origin; guard: cacheguard, one load for the fleet; local: singleflight, one for each process; none: one for each request
 loads     questions to the origin in one storm: the fewest and the most of all rounds
 p50 p99   milliseconds that half, and all but the slowest 1%, of the callers waited at most
 floor     p99 of the same callers at a handler that only sleeps; over: how much later the storm's was, each after its own load (median of the rounds)
 commands  the most that one process sent to Redis in one storm
 recovery  milliseconds until all was well again: crash, pause, partition: all callers of the other processes were answered; redis-hang,
           redis-restart: every process used Redis again; failing-origin: the product was there; the shortest and the longest of all rounds
+errors    no answer; wrong: not what was asked for; stale: older than a write that was answered before; promises: made by mode guard, listed below; -: does not apply
 `
 
 // tableHead names the cells of a row.

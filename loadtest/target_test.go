@@ -27,7 +27,7 @@ func TestAStallIsInTheLatencyOfAllRequestsThatWereDueInIt(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	r, err := steady(t.Context(), target{urls: []string{server.URL}, rate: 200, span: 2 * time.Second})
+	r, err := steady(t.Context(), []string{server.URL}, 200, 2*time.Second, newProgress(io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func start(t *testing.T, script string) *child.Child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Kill)
+	t.Cleanup(func() { _ = c.Kill() })
 	return c
 }
 
@@ -76,7 +76,7 @@ func TestStopKillsAChildThatDoesNotListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Kill)
+	t.Cleanup(func() { _ = c.Kill() })
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestKillTakesTheChildrenOfTheChildToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Kill)
+	t.Cleanup(func() { _ = c.Kill() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
