@@ -92,7 +92,9 @@ func (t tally) result(complete bool) result {
 	}
 	latency, floor := newLatencies(), newLatencies()
 	for _, r := range t.rounds {
-		res.OriginLoads = append(res.OriginLoads, r.loads)
+		if r.keys == nil || len(r.keys) > 0 {
+			res.OriginLoads = append(res.OriginLoads, r.loads)
+		}
 		*res.Errors += r.errors
 		if r.steady != nil {
 			res.Rate, res.Late = r.steady.rate, &r.steady.late

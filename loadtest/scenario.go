@@ -68,7 +68,7 @@ var runID = fmt.Sprintf("%x", time.Now().UnixMicro())
 // round is what one storm brought.
 type round struct {
 	key        string
-	keys       []string        // whose loads are counted together; nil: key alone
+	keys       []string        // whose loads are counted together; nil: key alone; none: the origin is not asked
 	answers    []answer        // of the storm's callers
 	floor      []time.Duration // latencies of the same callers at the floor; nil: not measured
 	slept      time.Duration   // by the handler of the floor

@@ -97,6 +97,19 @@ func newTargetResult() *targetResult {
 	return &targetResult{Statuses: map[string]int{}, latencies: newLatencies()}
 }
 
+// newSteadyResult is of answers that come at a rate.
+func newSteadyResult(span time.Duration) *targetResult {
+	r := newTargetResult()
+	r.line, r.States = newTimeline(span), map[string]int{}
+	return r
+}
+
+// addAt notes when an answer was due, and where it came from.
+func (r *targetResult) addAt(due, latency time.Duration, state string) {
+	r.States[state]++
+	r.line.add(due, latency, state)
+}
+
 // add counts an answer. A status of 0 is none.
 func (r *targetResult) add(latency time.Duration, status int, err string) {
 	r.Requests++
@@ -203,8 +216,7 @@ func fetchStatus(ctx context.Context, client *http.Client, url string) (status i
 
 // steady asks at a rate.
 func steady(ctx context.Context, urls []string, rate int, span time.Duration, progress *progress) (*targetResult, error) {
-	r := newTargetResult()
-	r.line, r.States = newTimeline(span), map[string]int{}
+	r := newSteadyResult(span)
 	var requests []vegeta.Target
 	for _, u := range urls {
 		requests = append(requests, vegeta.Target{Method: http.MethodGet, URL: u})
@@ -218,10 +230,8 @@ func steady(ctx context.Context, urls []string, rate int, span time.Duration, pr
 			r.Late++
 		}
 		r.add(a.latency, int(a.Code), a.Error)
-		state := stateOf(int(a.Code), a.Headers)
-		r.States[state]++
+		r.addAt(a.due, a.latency, stateOf(int(a.Code), a.Headers))
 		progress.answered.Add(1)
-		r.line.add(a.due, a.latency, state)
 	})
 	r.finish()
 	return r, err
