@@ -54,14 +54,15 @@ var small = []string{"-mode", "guard", "-replicas", "2", "-clients", "2", "-roun
 
 func startProgram(t *testing.T, args ...string) *program {
 	t.Helper()
-	return startCommand(t, exec.Command(os.Args[0], args...))
+	return startCommand(t, t.TempDir(), exec.Command(os.Args[0], args...))
 }
 
-// startCommand starts the load test by a command of some sort.
-func startCommand(t *testing.T, cmd *exec.Cmd) *program {
+// startCommand starts the load test by a command of some sort, with a folder for
+// its temporary files.
+func startCommand(t *testing.T, dir string, cmd *exec.Cmd) *program {
 	t.Helper()
-	p := &program{cmd: cmd, dir: t.TempDir(), out: make(chan string, 1000), log: make(chan string, 1000), said: map[string]*strings.Builder{}}
-	cmd.Env = append(cmd.Environ(), asProgram+"=1", "TMPDIR="+p.dir)
+	p := &program{cmd: cmd, dir: dir, out: make(chan string, 1000), log: make(chan string, 1000), said: map[string]*strings.Builder{}}
+	cmd.Env = append(cmd.Environ(), asProgram+"=1", "TMPDIR="+dir)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -338,8 +339,9 @@ func TestWithoutPermissionToSignalARunSaysSoAndEndsAllTheSame(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(shared, "go"), []byte(script), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			env := []string{asProgram + "=1", "PATH=" + shared + ":" + os.Getenv("PATH")}
-			p := startCommand(t, asRoot(t, env, slices.Concat([]string{os.Args[0]}, small, []string{"-scenario", name})...))
+			dir := t.TempDir()
+			env := []string{asProgram + "=1", "TMPDIR=" + dir, "PATH=" + shared + ":" + os.Getenv("PATH")}
+			p := startCommand(t, dir, asRoot(t, env, slices.Concat([]string{os.Args[0]}, small, []string{"-scenario", name})...))
 			p.leavesNothing(t, says)
 			if text := p.text("log"); !strings.Contains(text, "operation not permitted") {
 				t.Errorf("it does not say why:\n%s", text)

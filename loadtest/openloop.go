@@ -28,25 +28,6 @@ type reply struct {
 	latency time.Duration // since it was due
 }
 
-// fixed is a rate that ends after so many requests, however long it takes to send
-// them: one that ends with the time drops those that are late by then.
-type fixed struct {
-	pace     vegeta.Rate
-	requests uint64
-}
-
-// Rate is part of vegeta.Pacer.
-func (f fixed) Rate(elapsed time.Duration) float64 { return f.pace.Rate(elapsed) }
-
-// Pace is how long to wait for the next request, given those sent.
-
-func (f fixed) Pace(elapsed time.Duration, sent uint64) (wait time.Duration, stop bool) {
-	if sent >= f.requests {
-		return 0, true
-	}
-	return f.pace.Pace(elapsed, sent)
-}
-
 // perSecond is a rate of whole requests a second.
 func perSecond(n int) vegeta.Rate { return vegeta.Rate{Freq: n, Per: time.Second} }
 
@@ -68,6 +49,21 @@ func (o openLoop) requests() uint64 {
 	return uint64(time.Duration(o.rate.Freq) * o.span / o.rate.Per)
 }
 
+// due is when a request is, since the begin: the first at once.
+func (o openLoop) due(request uint64) time.Duration {
+	return time.Duration(request) * o.rate.Per / time.Duration(o.rate.Freq)
+}
+
+// Pace is how long to wait for the next request, given those sent: with Rate it
+// makes a vegeta.Pacer. It ends with their number and not with the time, which
+// would drop those that are late by then.
+func (o openLoop) Pace(elapsed time.Duration, sent uint64) (wait time.Duration, stop bool) {
+	return o.due(sent) - elapsed, sent >= o.requests()
+}
+
+// Rate is how many requests a second are sent.
+func (o openLoop) Rate(elapsed time.Duration) float64 { return o.rate.Rate(elapsed) }
+
 // run sends what next says, and calls each for every reply, one at a time. It
 // returns the rate at which requests were sent, 0 if there were too few to tell.
 func (o openLoop) run(ctx context.Context, next vegeta.Targeter, each func(reply)) (sentPerSecond float64, err error) {
@@ -76,8 +72,8 @@ func (o openLoop) run(ctx context.Context, next vegeta.Targeter, each func(reply
 	defer stop()
 	begin := time.Now()
 	sent, last := 0, begin
-	for result := range attacker.Attack(next, fixed{o.rate, o.requests()}, 0, "") {
-		due := time.Duration(result.Seq) * o.rate.Per / time.Duration(o.rate.Freq)
+	for result := range attacker.Attack(next, o, 0, "") {
+		due := o.due(result.Seq)
 		late := max(0, result.Timestamp.Sub(begin)-due)
 		if result.Timestamp.After(last) {
 			last = result.Timestamp

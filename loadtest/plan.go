@@ -40,7 +40,7 @@ var needsOf = map[string]func(o options) needs{
 	atARate.name: func(o options) needs {
 		ttl, _ := atARate.lifetime(o.load)
 		span := steadySpan(o, ttl)
-		return needs{ttl + span + max(span/5, minFloor) + o.load, 0}
+		return needs{ttl + span + o.load, 0}
 	},
 	soak.name: func(o options) needs { return needs{o.duration, 0} },
 }

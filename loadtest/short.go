@@ -18,8 +18,8 @@ type shortMode struct{ Who, Asked, Waited string }
 // who protects the origin, in each mode.
 var who = map[string]string{
 	"guard": "cacheguard (mode guard)",
-	"local": "singleflight in each process (mode local)",
-	"none":  "nothing (mode none)",
+	"local": "singleflight alone (mode local)",
+	"none":  "no protection (mode none)",
 }
 
 // shortly returns the scenarios that show the difference between the modes, if
@@ -43,12 +43,20 @@ func shortly(opts options, results []result) (all []inShort) {
 func (r result) short() shortMode {
 	s := shortMode{Who: who[r.Mode], Asked: "asks the origin " + times(span(r.OriginLoads))}
 	if q := r.LatencyMS; q != nil {
-		s.Waited = fmt.Sprintf("half of the callers wait at most %.0f ms, 99%% of them %.0f ms", q.P50, q.P99)
+		s.Waited = fmt.Sprintf("half of the callers wait at most %s ms, 99%% of them %s ms", shortMS(q.P50), shortMS(q.P99))
 	}
 	if r.StaleValues != nil {
 		s.Waited += fmt.Sprintf("; %d old values served", *r.StaleValues)
 	}
 	return s
+}
+
+// shortMS is a time to two digits or more.
+func shortMS(v float64) string {
+	if v < 10 {
+		return ms(v)
+	}
+	return fmt.Sprintf("%.0f", v)
 }
 
 func times(n string) string {

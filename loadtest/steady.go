@@ -35,8 +35,10 @@ const (
 	// a load that two processors bear in each mode, callers included.
 	steadyRate = 1000
 
-	// minFloor is for how long the floor is asked at the rate, at least.
-	minFloor = time.Second
+	// One request for the floor comes with so many others, and minFloorRate in any
+	// case.
+	floorShare   = 5
+	minFloorRate = 20
 )
 
 // steadied is what requests at a rate brought.
@@ -59,9 +61,6 @@ func steadyRound(ctx context.Context, sh *show, n int) (r round, err error) {
 		r.keys = append(r.keys, fmt.Sprintf("%s-%d", r.key, i))
 		sh.origin.create(r.keys[i])
 	}
-	if err := sh.steadyFloor(ctx, &r, loop); err != nil {
-		return r, fmt.Errorf("floor: %w", err)
-	}
 	if err := sh.fillOver(ctx, r.keys, ttl, loop); err != nil {
 		return r, fmt.Errorf("warming: %w", err)
 	}
@@ -70,10 +69,14 @@ func steadyRound(ctx context.Context, sh *show, n int) (r round, err error) {
 	}
 	err = r.countingUnanswered(ctx, sh, func() error {
 		sh.progress.say(fmt.Sprintf("steady, mode %s: %d requests a second for %v", sh.mode, sh.opts.rate, loop.span))
-		if err := sh.askAtRate(ctx, &r, loop); err != nil {
-			return err
-		}
-		return sh.origin.settle(ctx)
+		var floor []time.Duration
+		var floorErr error
+		var asking sync.WaitGroup
+		asking.Go(func() { floor, floorErr = sh.steadyFloor(ctx, r.keys, loop) })
+		err := sh.askAtRate(ctx, &r, loop)
+		asking.Wait()
+		r.floor = floor
+		return errors.Join(err, floorErr, sh.origin.settle(ctx))
 	})
 	for _, key := range r.keys {
 		r.steady.atOnce = max(r.steady.atOnce, sh.origin.most(key))
@@ -86,22 +89,21 @@ func steadyRound(ctx context.Context, sh *show, n int) (r round, err error) {
 // enough that each expires at least once.
 func steadySpan(o options, ttl time.Duration) time.Duration { return max(o.span, 2*ttl) }
 
-// steadyFloor asks at the rate what needs no cache. It opens the connections
-// first.
-func (sh *show) steadyFloor(ctx context.Context, r *round, loop openLoop) error {
-	loop.span = max(loop.span/5, minFloor)
-	loop.maxBody = 0
-	asks := sh.newAsks(r.keys, func(key string) string { return floorPath(key, 0) })
+// steadyFloor asks what needs no cache, at the same time as the others ask: what
+// delays both is the machine.
+func (sh *show) steadyFloor(ctx context.Context, keys []string, loop openLoop) (floor []time.Duration, err error) {
+	client, end := newOpenClient()
+	defer end()
+	loop.client, loop.maxBody = client, 0
+	loop.rate = perSecond(max(loop.rate.Freq/floorShare, minFloorRate))
 	var failed error
-	_, err := loop.run(ctx, asks.zipf(), func(a reply) {
+	_, err = loop.run(ctx, sh.newAsks(keys, func(key string) string { return floorPath(key, 0) }).zipf(), func(a reply) {
 		if a.Code != http.StatusOK {
-			failed = fmt.Errorf("status %d: %s", a.Code, a.Error)
+			failed = fmt.Errorf("floor: status %d: %s", a.Code, a.Error)
 		}
-		if a.due >= loop.span/4 {
-			r.floor = append(r.floor, a.latency)
-		}
+		floor = append(floor, a.latency)
 	})
-	return errors.Join(err, failed)
+	return floor, errors.Join(err, failed)
 }
 
 // fillOver puts products into the cache one after the other, in the time in
