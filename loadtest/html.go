@@ -83,7 +83,8 @@ func newPage(opts options, rep report, now time.Time) pageData {
 		Head:  promisesFirst(tableHead), Words: 3, Legend: legendFacts(),
 		Facts: []fact{
 			{"Command", opts.command()},
-			{"Fleet", fmt.Sprintf("%d demo-api processes with %d callers each, %d in all; each storm %d times", opts.replicas, opts.clients, opts.callers(), opts.rounds)},
+			{"Fleet", fmt.Sprintf("%d demo-api processes with %d callers each, %d in all", opts.replicas, opts.clients, opts.callers())},
+			{"Rounds", fmt.Sprintf("%d of each storm", opts.rounds)},
 			{"Origin", fmt.Sprintf("takes %v to answer", opts.load)},
 			{"Cache", rep.Redis.describe()},
 			{"Machine", fmt.Sprintf("%s/%s, %d CPUs, which the callers share with the processes; %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())},

@@ -108,7 +108,7 @@ func runAll(ctx context.Context, opts options, progress *progress) (rep report, 
 	defer origin.Close()
 
 	plan := newPlan(opts)
-	progress.say(fmt.Sprintf("%d scenarios in %d modes will take about %s", len(opts.scenarios), len(opts.modes), roughly(plan.left(plan.began))))
+	progress.say(fmt.Sprintf("scenarios: %d, in modes: %d; this will take about %s", len(opts.scenarios), len(opts.modes), roughly(plan.left(plan.began))))
 	progress.watch(plan, origin.allLoads)
 
 	st := &stage{opts: opts, binary: binary, redis: redis, origin: origin, progress: progress}
