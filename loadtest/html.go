@@ -80,7 +80,7 @@ func newPage(opts options, rep report, now time.Time) pageData {
 		Date:    now.Format(pageDate),
 		Closing: closing(rep, "below"), Broken: rep.broken() > 0,
 		Short: shortly(opts, rep.Results),
-		Head:  promisesFirst(tableHead), Words: 3, Legend: legendFacts(),
+		Words: 3, Legend: legendFacts(legendOf(rep.Results)),
 		Facts: []fact{
 			{"Command", opts.command()},
 			{"Fleet", fmt.Sprintf("%d demo-api processes with %d callers each, %d in all", opts.replicas, opts.clients, opts.callers())},
@@ -90,8 +90,10 @@ func newPage(opts options, rep report, now time.Time) pageData {
 			{"Machine", fmt.Sprintf("%s/%s, %d CPUs, which the callers share with the processes; %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())},
 		},
 	}
-	for _, r := range rep.Results {
-		d.Rows = append(d.Rows, pageRow{r.Mode, r.class(), promisesFirst(r.cells())})
+	head, rows := tableOf(rep.Results)
+	d.Head = promisesFirst(head)
+	for i, r := range rep.Results {
+		d.Rows = append(d.Rows, pageRow{r.Mode, r.class(), promisesFirst(rows[i])})
 	}
 	for _, group := range byScenario(rep.Results) {
 		d.Sections = append(d.Sections, newSection(group))
@@ -157,7 +159,7 @@ func (o options) command() string {
 
 // legendFacts are the entries of the table's legend. A line that is set in goes
 // on with the entry before it.
-func legendFacts() (facts []fact) {
+func legendFacts(legend string) (facts []fact) {
 	for line := range strings.Lines(strings.Trim(legend, "\n")) {
 		name, text, _ := strings.Cut(strings.TrimRight(line, "\n"), "  ")
 		if text = strings.TrimSpace(text); name == "" && len(facts) > 0 {

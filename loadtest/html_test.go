@@ -372,7 +372,7 @@ func TestLatenciesAddUpToAllCallers(t *testing.T) {
 }
 
 func TestTheLegendHasAnEntryForEachLineThatIsNotSetIn(t *testing.T) {
-	facts := legendFacts()
+	facts := legendFacts(legend)
 	if len(facts) < 5 {
 		t.Fatalf("%d entries", len(facts))
 	}

@@ -17,10 +17,20 @@ func printReport(out io.Writer, opts options, rep report) {
 	fmt.Fprintf(out, "Cache: %s. Machine: %d CPUs, which the callers share with the processes. Rounds: %d of each storm.\n\n",
 		rep.Redis.describe(), runtime.NumCPU(), opts.rounds)
 	printTable(out, rep.Results)
-	fmt.Fprint(out, legend)
+	fmt.Fprint(out, legendOf(rep.Results))
 	printPromises(out, rep.Results)
 	printShort(out, opts, rep.Results)
 	fmt.Fprintf(out, "\n%s\n", closing(rep, "above"))
+}
+
+// legendOf is the legend of a table of results: what is not in it is not told.
+func legendOf(results []result) string {
+	if slices.ContainsFunc(results, func(r result) bool { return len(r.RecoveryMS) > 0 }) {
+		return legend
+	}
+	before, rest, _ := strings.Cut(legend, "\nrecovery")
+	_, after, _ := strings.Cut(rest, "\nerrors")
+	return before + "\nerrors" + after
 }
 
 const legend = `
@@ -39,11 +49,30 @@ var tableHead = []string{"scenario", "mode", "loads", "p50", "p90", "p99", "max"
 
 func printTable(out io.Writer, results []result) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, strings.Join(append(slices.Clone(tableHead), ""), "\t"))
-	for _, r := range results {
-		fmt.Fprintln(w, strings.Join(append(r.cells(), ""), "\t"))
+	head, rows := tableOf(results)
+	for _, cells := range append([][]string{head}, rows...) {
+		fmt.Fprintln(w, strings.Join(append(cells, ""), "\t"))
 	}
 	w.Flush()
+}
+
+// tableOf returns the head and the rows of a table, without the columns of what
+// applies to no row; the last, of the promises, is there in any case.
+func tableOf(results []result) (head []string, rows [][]string) {
+	for _, r := range results {
+		rows = append(rows, r.cells())
+	}
+	head = slices.Clone(tableHead)
+	for i := len(head) - 2; i >= 0; i-- {
+		if slices.ContainsFunc(rows, func(cells []string) bool { return cells[i] != "-" }) {
+			continue
+		}
+		head = slices.Delete(head, i, i+1)
+		for n := range rows {
+			rows[n] = slices.Delete(rows[n], i, i+1)
+		}
+	}
+	return head, rows
 }
 
 // cells are a row of the table. What does not apply is a dash.

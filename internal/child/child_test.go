@@ -159,3 +159,45 @@ func TestBeAParent(t *testing.T) {
 	os.Stdout.WriteString(strconv.Itoa(c.PID()) + "\n")
 	<-c.Done()
 }
+
+func TestInterruptGivesAChildTimeToTidyUp(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command("sh", "-c", `trap 'rm "$0/file"; exit 0' INT; touch "$0/file"; echo ready; while :; do sleep 0.05; done`, dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := child.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Kill() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	c.Interrupt(30 * time.Second)
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("left: %v, %v", files, err)
+	}
+	if alive(c.PID()) {
+		t.Error("the child is still there")
+	}
+}
+
+func TestInterruptKillsAChildThatDoesNotListen(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "trap '' INT; echo ready; while :; do sleep 0.05; done")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := child.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Kill() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	c.Interrupt(50 * time.Millisecond)
+	eventuallyGone(t, c.PID())
+}
