@@ -100,7 +100,7 @@ func hangUp(callers []*caller) {
 }
 
 func (c *caller) dial(ctx context.Context) error {
-	d := net.Dialer{Timeout: 5 * time.Second}
+	d := net.Dialer{Timeout: dialLimit}
 	conn, err := d.DialContext(ctx, "tcp", c.replica.addr)
 	if err != nil {
 		return fmt.Errorf("connecting to a process of the fleet: %w", err)
@@ -167,6 +167,9 @@ func (c *caller) exchange(ctx context.Context, request []byte) (a answer, err er
 	}
 	return a, err
 }
+
+// dialLimit bounds the wait for a connection.
+const dialLimit = 5 * time.Second
 
 // callLimit bounds one call: longer than a process may take for any answer.
 const callLimit = 90 * time.Second

@@ -60,6 +60,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	rep, runErr := runAll(ctx, opts, newProgress(log))
 	if len(rep.Results) == 0 {
+		if ctx.Err() != nil {
+			return errors.New("interrupted before anything was measured")
+		}
 		return runErr
 	}
 	printReport(out, opts, rep)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"time"
 
@@ -35,9 +36,20 @@ func perSecond(n int) vegeta.Rate { return vegeta.Rate{Freq: n, Per: time.Second
 const lateAfter = 10 * time.Millisecond
 
 // newOpenClient returns a client with a connection for each of maxCallers, and
-// what ends them.
-func newOpenClient() (client *http.Client, end func()) {
-	transport := &http.Transport{MaxIdleConns: maxCallers, MaxIdleConnsPerHost: maxCallers}
+// what ends them. They end with ctx, too: who is interrupted does not wait for the
+// answers of a service that has none.
+func newOpenClient(ctx context.Context) (client *http.Client, end func()) {
+	dialer := net.Dialer{Timeout: dialLimit}
+	transport := &http.Transport{
+		MaxIdleConns: maxCallers, MaxIdleConnsPerHost: maxCallers,
+		DialContext: func(dialing context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dialer.DialContext(dialing, network, addr)
+			if err == nil {
+				context.AfterFunc(ctx, func() { conn.Close() })
+			}
+			return conn, err
+		},
+	}
 	return &http.Client{
 		Transport: transport, Timeout: callLimit,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -79,6 +91,9 @@ func (o openLoop) run(ctx context.Context, next vegeta.Targeter, each func(reply
 			last = result.Timestamp
 		}
 		sent++
+		if ctx.Err() != nil && result.Code == 0 {
+			continue // that there is no answer is our doing
+		}
 		each(reply{result, due, late, late + result.Latency})
 	}
 	if sent > 1 {

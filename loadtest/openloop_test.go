@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +17,7 @@ import (
 func TestRequestsAreSentWhenTheyAreDueTheFirstAtOnce(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "x") }))
 	defer server.Close()
-	client, end := newOpenClient()
+	client, end := newOpenClient(t.Context())
 	defer end()
 	loop := openLoop{rate: perSecond(10), span: 2 * time.Second, client: client, maxBody: -1}
 	all := newLatencies()
@@ -32,6 +34,23 @@ func TestRequestsAreSentWhenTheyAreDueTheFirstAtOnce(t *testing.T) {
 	}
 	if half := all.quantile(0.5); half > 50 {
 		t.Errorf("half of the requests took %v ms: more than half of the time between them", half)
+	}
+}
+
+func TestWhoIsInterruptedDoesNotWaitForAServiceThatHangs(t *testing.T) {
+	hang := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-hang }))
+	defer server.Close()
+	defer close(hang)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	r, err := steady(ctx, []string{server.URL}, 100, time.Minute, newProgress(io.Discard))
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > callLimit/3 {
+		t.Errorf("steady = %v after %v", err, time.Since(begin))
+	}
+	if r.Errors > 0 {
+		t.Errorf("%d errors of our own doing are shown: %s", r.Errors, r.Error)
 	}
 }
 

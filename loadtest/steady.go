@@ -53,7 +53,7 @@ type steadied struct {
 
 func steadyRound(ctx context.Context, sh *show, n int) (r round, err error) {
 	ttl, _ := sh.scenario.lifetime(sh.opts.load)
-	client, end := newOpenClient()
+	client, end := newOpenClient(ctx)
 	defer end()
 	loop := openLoop{rate: perSecond(sh.opts.rate), span: steadySpan(sh.opts, ttl), client: client, maxBody: -1}
 	r = round{key: sh.key(n), steady: &steadied{limit: 1 + 2*int64(loop.span/ttl), line: newTimeline(loop.span)}}
@@ -92,7 +92,7 @@ func steadySpan(o options, ttl time.Duration) time.Duration { return max(o.span,
 // steadyFloor asks what needs no cache, at the same time as the others ask: what
 // delays both is the machine.
 func (sh *show) steadyFloor(ctx context.Context, keys []string, loop openLoop) (floor []time.Duration, err error) {
-	client, end := newOpenClient()
+	client, end := newOpenClient(ctx)
 	defer end()
 	loop.client, loop.maxBody = client, 0
 	loop.rate = perSecond(max(loop.rate.Freq/floorShare, minFloorRate))

@@ -170,6 +170,7 @@ func targetStorms(ctx context.Context, opts options, progress *progress) (*targe
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: callLimit, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	r := newTargetResult()
+	defer r.finish()
 	for n := range opts.rounds {
 		progress.say(fmt.Sprintf("storm %d of %d: %d callers", n+1, opts.rounds, callers))
 		begin := time.Now().Add(stormLead + time.Duration(callers)*stormLeadEach)
@@ -182,6 +183,9 @@ func targetStorms(ctx context.Context, opts options, progress *progress) (*targe
 				}
 				status, err := fetchStatus(ctx, client, opts.target.urls[i%len(opts.target.urls)])
 				took := time.Since(begin)
+				if ctx.Err() != nil && status == 0 {
+					return // that there is no answer is our doing
+				}
 				progress.answered.Add(1)
 				mu.Lock()
 				defer mu.Unlock()
@@ -193,7 +197,6 @@ func targetStorms(ctx context.Context, opts options, progress *progress) (*targe
 			return r, err
 		}
 	}
-	r.finish()
 	return r, nil
 }
 
@@ -221,7 +224,7 @@ func steady(ctx context.Context, urls []string, rate int, span time.Duration, pr
 	for _, u := range urls {
 		requests = append(requests, vegeta.Target{Method: http.MethodGet, URL: u})
 	}
-	client, end := newOpenClient()
+	client, end := newOpenClient(ctx)
 	defer end()
 	loop := openLoop{rate: perSecond(rate), span: span, client: client}
 	var err error

@@ -105,6 +105,27 @@ func TestAnInterruptedTargetShowsWhatItHas(t *testing.T) {
 	}
 }
 
+func TestATargetInterruptedInAStormShowsTheStormsBefore(t *testing.T) {
+	var asked atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 5 { // the second of the second storm
+			cancel()
+			<-r.Context().Done()
+		}
+	}))
+	defer server.Close()
+	var out bytes.Buffer
+	err := run(ctx, []string{"-target", server.URL, "-clients", "3", "-rounds", "100"}, &out, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "interrupted") || strings.Contains(err.Error(), "no good answer") {
+		t.Errorf("err = %v, want that it was interrupted, and no errors of our own doing", err)
+	}
+	if !strings.Contains(out.String(), "\n  storms  ") {
+		t.Errorf("what was measured is not shown:\n%s", &out)
+	}
+}
+
 func TestATargetRefusesWhatIsAboutAFleet(t *testing.T) {
 	for _, args := range [][]string{
 		{"-target", "localhost:8080"},
