@@ -89,8 +89,15 @@ func TestATerminalShowsRateLoadsAndWhatIsLeft(t *testing.T) {
 		p.mu.Lock()
 		text := log.String()
 		p.mu.Unlock()
-		if want := "cold, mode guard  |  200 answers/s, 7 origin loads  |  50s left"; !strings.Contains(text, want) {
+		if want := "cold, mode guard  200 answers/s  7 loads  50s left"; !strings.Contains(text, want) {
 			t.Errorf("the line is %q, want %q in it", text, want)
+		}
+		p.say(strings.Repeat("long ", 30))
+		p.mu.Lock()
+		last := log.String()[strings.LastIndexByte(log.String(), '\r')+1:]
+		p.mu.Unlock()
+		if len(strings.TrimRight(last, " ")) != lineWidth || !strings.HasSuffix(last, "50s left") {
+			t.Errorf("the line %q is not cut to %d", last, lineWidth)
 		}
 		p.end()
 		if strings.Contains(text, "\n") || !strings.HasSuffix(log.String(), " \r") {

@@ -36,6 +36,10 @@ type sample struct {
 	answered int64
 }
 
+// lineWidth is that of the narrowest terminal: a line that is longer cannot be
+// drawn over.
+const lineWidth = 79
+
 // lookGap is how often the line on a terminal is drawn anew.
 const lookGap = 500 * time.Millisecond
 
@@ -123,16 +127,18 @@ func (p *progress) show(what string, line bool) {
 
 // draw writes the line of a terminal. p.mu is held.
 func (p *progress) draw() {
-	text := fmt.Sprintf("%5.1fs  %s", time.Since(p.begin).Seconds(), p.what)
+	var more string
 	if p.stop != nil {
-		text += fmt.Sprintf("  |  %.0f answers/s", p.lastRate)
+		more += fmt.Sprintf("  %.0f answers/s", p.lastRate)
 		if p.loads != nil {
-			text += fmt.Sprintf(", %d origin loads", p.loads())
+			more += fmt.Sprintf("  %d loads", p.loads())
 		}
 	}
 	if p.plan != nil {
-		text += fmt.Sprintf("  |  %s left", roughly(p.plan.left(time.Now())))
+		more += fmt.Sprintf("  %s left", roughly(p.plan.left(time.Now())))
 	}
+	text := fmt.Sprintf("%5.1fs  %s", time.Since(p.begin).Seconds(), p.what)
+	text = text[:min(len(text), lineWidth-len(more))] + more
 	fmt.Fprintf(p.log, "\r%s%s", text, strings.Repeat(" ", max(0, p.width-len(text))))
 	p.width = len(text)
 }
