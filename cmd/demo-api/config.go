@@ -55,7 +55,7 @@ func parseFlags(args []string, out io.Writer) (config, error) {
 	fs.DurationVar(&cfg.upstream.staleIfError, "stale-if-error", 0, "with -upstream: `time` after its lifetime in which an answer that does not say so itself is served when the upstream fails")
 	fs.StringVar(&cfg.upstream.targets, "targets", "", "with -upstream: `names` of the targeted Cache-Control fields to obey, the most specific first, with commas between them (default: CDN-Cache-Control)")
 	fs.BoolVar(&cfg.controls, "controls", false, "let callers on other machines use the controls of the page, which break the demo; without it, only those on this one")
-	fs.BoolVar(&cfg.loadtest, "loadtest", false, "serve what loadtest measures with: /floor/{id}?sleep=DURATION, an answer without a store, and a header that holds a request until an instant")
+	fs.BoolVar(&cfg.loadtest, "loadtest", false, "serve what loadtest measures with: /floor/{id}?sleep=DURATION, an answer without a store, and a header that holds a request until an instant; ends when its standard input is a pipe and ends")
 
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {

@@ -54,6 +54,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 
+	if cfg.loadtest {
+		var stop context.CancelFunc
+		ctx, stop = whileFed(ctx, os.Stdin)
+		defer stop()
+	}
+
 	m := newMetrics()
 	back, err := openBackend(ctx, cfg.redis, m.commandSent)
 	if err != nil {
