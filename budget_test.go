@@ -521,23 +521,27 @@ func writes(t *testing.T, b *budgeting) {
 }
 
 func fleet(t *testing.T, b *budgeting) {
-	b.line(t, "follower: read, claim, read", func(t *testing.T) spent {
-		w := newWire(t)
-		holder := guardOn(t, w.store, cacheguard.Near{})
-		count, s := w.connect(t)
-		follower := guardOn(t, s, cacheguard.Near{})
-		for loaded := false; !loaded; { // until messages arrive at it
-			seen := fmt.Sprint("seen ", count.commands.Load())
-			loaded = follows(t, holder, follower, count, seen) == 3
+	follower := func(callers int, value []byte) func(t *testing.T) spent {
+		return func(t *testing.T) spent {
+			w := newWire(t)
+			holder := guardOn(t, w.store, cacheguard.Near{})
+			count, s := w.connect(t)
+			follower := guardOn(t, s, cacheguard.Near{})
+			for loaded := false; !loaded; { // until messages arrive at it
+				seen := fmt.Sprint("seen ", count.commands.Load())
+				loaded = follows(t, holder, follower, count, seen, callers, value) <= 3
+			}
+			return spent{no, float64(follows(t, holder, follower, count, "cold", callers, value)), no}
 		}
-		return spent{no, float64(follows(t, holder, follower, count, "cold")), no}
-	})
+	}
+	b.line(t, "50 followers in a process: read, claim, read", follower(50, make([]byte, 2<<10)))
+	b.line(t, "follower of a small value: read, claim", follower(1, kib))
 	b.line(t, "guard without work, each second", idle)
 }
 
-// follows lets follower wait, with 50 callers, for a load of holder, and returns
+// follows lets follower wait, with so many callers, for a load of holder, and returns
 // how many commands it has sent.
-func follows(t *testing.T, holder, follower *bytesGuard, count *counter, key string) int {
+func follows(t *testing.T, holder, follower *bytesGuard, count *counter, key string, callers int, value []byte) int {
 	before := count.commands.Load()
 	loading, end := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
@@ -545,14 +549,14 @@ func follows(t *testing.T, holder, follower *bytesGuard, count *counter, key str
 		_, err := holder.Get(context.Background(), key, func(context.Context, string) ([]byte, error) {
 			close(loading)
 			<-end
-			return kib, nil
+			return value, nil
 		})
 		if err != nil {
 			t.Error(err)
 		}
 	})
 	<-loading
-	for range 50 {
+	for range callers {
 		all.Go(getting(t, follower, context.Background(), key))
 	}
 	for count.commands.Load() < before+2 { // the read and the claim

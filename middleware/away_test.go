@@ -12,6 +12,7 @@ import (
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
 	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
 
@@ -162,7 +163,7 @@ func TestMarksDoNotMakeAStormOfRedisGoingAway(t *testing.T) {
 	for name, opts := range markedOptions {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t)
-			f := newFleetOver(t, overRedis(t, server.Addr, nil), 1, opts, marked, nil)
+			f := newFleetOver(t, overRedis(t, server.Addr, nil, redisstore.Options{}), 1, opts, marked, nil)
 			f.warm(20)
 			f.get("/warm", "X-Tenant", "one")
 			for round := range 3 {

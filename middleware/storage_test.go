@@ -11,6 +11,7 @@ import (
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
 	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
 
@@ -142,7 +143,7 @@ func TestPagesThatNobodyWithTheKeyHasMadeAreNotServed(t *testing.T) {
 
 func TestAFleetOverRedisSharesWhatItSealsAndCompresses(t *testing.T) {
 	server := redistest.Start(t)
-	f := newFleetOver(t, overRedis(t, server.Addr, nil), 2, Options{
+	f := newFleetOver(t, overRedis(t, server.Addr, nil, redisstore.Options{}), 2, Options{
 		CompressAbove: 1024,
 		SealKeys:      [][]byte{bytes.Repeat([]byte("k"), 32)},
 		TagHeaders:    []string{"Surrogate-Key"},

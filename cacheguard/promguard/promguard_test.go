@@ -201,11 +201,11 @@ func TestOutageShowsInFaultsBreakerAndLoadsWithoutALease(t *testing.T) {
 		_, _ = g.Get(t.Context(), "near", load)
 		time.Sleep(2 * time.Second)
 		s.set(true)
-		for range 2 {
-			_, _ = g.Get(t.Context(), "k", load)
+		for _, key := range []string{"one", "two"} {
+			_, _ = g.Get(t.Context(), key, load)
 		}
 		_, _ = g.Get(t.Context(), "near", load)
-		_, _ = g.Get(t.Context(), "k", load) // the breaker is open
+		_, _ = g.Get(t.Context(), "three", load) // the breaker is open
 		_ = g.Invalidate(t.Context(), "k")
 		expect(t, reg, map[string]float64{
 			`cacheguard_answers_total{guard="g",state="fresh",via="near"}`:      1,
@@ -218,7 +218,7 @@ func TestOutageShowsInFaultsBreakerAndLoadsWithoutALease(t *testing.T) {
 			`cacheguard_breaker_opened_total{guard="g"}`:                        1,
 			`cacheguard_breaker_open{guard="g"}`:                                1,
 			`cacheguard_pending_writes{guard="g"}`:                              1,
-			`cacheguard_near_entries{guard="g"}`:                                1,
+			`cacheguard_near_entries{guard="g"}`:                                4,
 		})
 		s.set(false)
 		time.Sleep(5 * time.Second)

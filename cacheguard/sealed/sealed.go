@@ -162,6 +162,20 @@ func (s *Store) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, 
 	return entries, errs
 }
 
+// Listen implements [store.Leases]. What a message brings along is believed like
+// what is read: the channel may be anybody's, too.
+func (s *Store) Listen(space string, fn func(store.Event)) (stop func()) {
+	return s.Store.Listen(space, func(ev store.Event) {
+		if ev.Entry != nil {
+			e := s.open(store.Key{Space: space, ID: ev.ID}, *ev.Entry)
+			if ev.Entry = &e; e.Fault != nil {
+				ev.Entry = nil // whoever is told of it will read, and report it
+			}
+		}
+		fn(ev)
+	})
+}
+
 // Fill implements [store.Store].
 func (s *Store) Fill(ctx context.Context, g store.Grant, c store.Content) error {
 	return s.Store.Fill(ctx, g, s.seal(g.Key, c))

@@ -310,3 +310,44 @@ func BenchmarkLoad(b *testing.B) {
 		}
 	}
 }
+
+// broadcasting is a store whose listeners are told what a test says.
+type broadcasting struct {
+	store.Store
+	tell func(store.Event)
+}
+
+func (s *broadcasting) Listen(_ string, fn func(store.Event)) (stop func()) {
+	s.tell = fn
+	return func() {}
+}
+
+func TestWhatAMessageBringsIsBelievedLikeWhatIsRead(t *testing.T) {
+	under := &broadcasting{Store: memstore.New(memstore.Options{})}
+	s := over(t, under, "a")
+	var got store.Event
+	defer s.Listen(lamp.Space, func(ev store.Event) { got = ev })()
+	set(t, s, lamp, store.Value, "a lamp")
+	sealedLamp := load(t, under, lamp)
+	set(t, s, chair, store.Value, "a chair")
+	sealedChair := load(t, under, chair)
+	forged := store.Entry{Kind: store.Value, Token: 7, Payload: []byte("forged")}
+	for name, c := range map[string]struct {
+		brings *store.Entry
+		want   string
+	}{
+		"nothing":                {nil, ""},
+		"what a holder wrote":    {&sealedLamp, "a lamp"},
+		"what somebody made up":  {&forged, ""},
+		"what is of another key": {&sealedChair, ""},
+	} {
+		under.tell(store.Event{Kind: store.Filled, ID: lamp.ID, Token: 7, Entry: c.brings})
+		if got.Kind != store.Filled || got.ID != lamp.ID || (got.Entry == nil) != (c.want == "") {
+			t.Errorf("%s: heard %+v", name, got)
+			continue
+		}
+		if got.Entry != nil && string(got.Entry.Payload) != c.want {
+			t.Errorf("%s: brought %q, want %q", name, got.Entry.Payload, c.want)
+		}
+	}
+}
