@@ -72,21 +72,25 @@ func (c capacity) messages() (each, besides float64) {
 	return each, math.Max(0, b.CPU-each*float64(b.Subscribers))
 }
 
-// follower is what one process more costs Redis that waits for a key: its look,
-// its claim, its look again and the message to it. From the largest and the
-// smallest fleet.
-func (c capacity) follower() float64 {
+// follower is what one process more costs Redis that waits for a key, and how
+// many commands it sends: its look, its claim, and the message to it, with which
+// a small value comes along if many wait. From the largest and the smallest
+// fleet.
+func (c capacity) follower() (micros, commands float64) {
 	a, b := c.Replicas[0], c.Replicas[len(c.Replicas)-1]
-	return (b.Server.CPU - a.Server.CPU) / float64(b.Processes-a.Processes)
+	more := float64(b.Processes - a.Processes)
+	return (b.Server.CPU - a.Server.CPU) / more, (b.Sent*float64(b.Processes) - a.Sent*float64(a.Processes)) / more
 }
 
 func (c capacity) unitTable() table {
+	alone := c.Replicas[0].Sent
+	follows, asks := c.follower()
 	return table{title: "Measured: units", head: []string{"what", "costs"},
 		notes: fmt.Sprintf("With %d keys of 1 KiB, each rebuilt and then read once by one of 4 processes.", c.Keys),
 		rows: [][]string{
 			{"a hit", fmt.Sprintf("1 command, %.1f µs of Redis", c.ReadCPU)},
-			{"a rebuild that no other process waits for", fmt.Sprintf("3 commands, %.1f µs of Redis", c.RebuildCPU)},
-			{"one process more that waits for a rebuild", fmt.Sprintf("3 commands, %.1f µs of Redis, with the message to it", c.follower())},
+			{"a rebuild that no other process waits for", fmt.Sprintf("%s commands, %.1f µs of Redis", number(alone), c.RebuildCPU)},
+			{"one process more that waits for a rebuild", fmt.Sprintf("%s commands, %.1f µs of Redis, with the message to it", number(asks), follows)},
 			{"a message to a process that does not wait", fmt.Sprintf("%.1f µs of Redis", c.perMessage)},
 			{"a process that does nothing", fmt.Sprintf("%.2f commands a second", c.Idle)},
 			{"an entry of 1 KiB", fmt.Sprintf("%.0f bytes of Redis", c.EntryBytes)},
@@ -149,16 +153,20 @@ func (s situation) needs() string {
 }
 
 func (c capacity) situations() []situation {
+	alone := c.Replicas[0].Sent
+	follows, asks := c.follower()
+	// With few of many waiting, the value does not come along with the message:
+	// those who wait read it, which is a hit.
 	rebuilt := func(what string, processes, waiting float64) situation {
-		return situation{what: what, commands: 1000 * 3 * (1 + waiting), messages: 1000 * processes,
-			micros: 1000 * (c.RebuildCPU + waiting*c.follower() + (processes-1-waiting)*c.perMessage)}
+		return situation{what: what, commands: 1000 * (alone + waiting*(asks+1)), messages: 1000 * processes,
+			micros: 1000 * (c.RebuildCPU + waiting*(follows+c.ReadCPU) + (processes-1-waiting)*c.perMessage)}
 	}
-	written := c.RebuildCPU / 3 // one of its three commands
+	written := c.RebuildCPU / alone // one of its commands
 	return []situation{
-		{what: "1,000 replicas all ask for one cold key", commands: 3000, messages: 1000, micros: c.RebuildCPU + 999*c.follower(), once: true},
+		{what: "1,000 replicas all ask for one cold key", commands: alone + 999*asks, messages: 1000, micros: c.RebuildCPU + 999*follows, once: true},
 		{what: "1,000 replicas that do nothing", commands: 1000 * c.Idle, micros: 1000 * c.Idle * c.ReadCPU},
 		{what: "100,000 hits a second", commands: 1e5, micros: 1e5 * c.ReadCPU},
-		{what: "100,000 rebuilds a second, nobody waits (a long tail, or grace and early refresh)", commands: 3e5, micros: 1e5 * c.RebuildCPU},
+		{what: "100,000 rebuilds a second, nobody waits (a long tail, or grace and early refresh)", commands: 1e5 * alone, micros: 1e5 * c.RebuildCPU},
 		rebuilt("1,000 rebuilds a second, each with one process waiting, 100 replicas", 100, 1),
 		rebuilt("1,000 rebuilds a second, each with one process waiting, 1,000 replicas", 1000, 1),
 		{what: "1,000 invalidations a second, 1,000 replicas", commands: 1000, messages: 1e6, micros: 1000 * (written + 1000*c.perMessage)},

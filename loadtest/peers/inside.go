@@ -86,7 +86,7 @@ func costsOf(ctx context.Context, addr string, operations func(*bench) []operati
 	b := &bench{client: redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, PoolSize: 1}),
 		value: make([]byte, bytes), grants: make([]store.Grant, n)}
 	defer b.client.Close()
-	if b.store, err = redisstore.New(b.client, redisstore.Options{Timeout: 5 * time.Second}); err != nil {
+	if b.store, err = redisstore.New(b.client, redisstore.Options{Timeout: 5 * time.Second, StageAbove: stageAbove}); err != nil {
 		return nil, err
 	}
 	defer b.store.Close()
@@ -216,6 +216,10 @@ func (b *bench) fill(ctx context.Context, i int) error {
 	return b.store.Fill(ctx, b.grants[i], store.Content{Kind: store.Value, Payload: b.value, TTL: life, HandOver: time.Second})
 }
 
+// stageAbove is the default of redisstore.Options.StageAbove, written out since
+// which commands a fill sends depends on it.
+const stageAbove = 8 << 10
+
 // done is 1 where a script did what it is for.
 func done(cmd *redis.Cmd) error {
 	n, err := cmd.Int()
@@ -255,7 +259,7 @@ func (b *bench) commit(ctx context.Context, i int) error {
 // writes are the ways in which a value gets under its key.
 func writes(b *bench) []operation {
 	staged := []string{"set", "evalsha"}
-	if len(b.value) <= 8<<10 { // redisstore.Options.StageAbove
+	if len(b.value) <= stageAbove {
 		staged = staged[1:]
 	}
 	return []operation{

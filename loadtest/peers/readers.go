@@ -82,7 +82,7 @@ func readAll(ctx context.Context, keys []string, get get, d time.Duration) (perS
 	err = pause(ctx, d)
 	stop.Store(true)
 	all.Wait()
-	return float64(reads.Load()) / time.Since(begin).Seconds(), errors.Join(err, errors.Join(errs...))
+	return float64(reads.Load()) / time.Since(begin).Seconds(), errors.Join(err, firstOf(errs))
 }
 
 func openPooled(ctx context.Context, addr string, keys []string) (get, func() error, error) {

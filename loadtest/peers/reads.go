@@ -157,5 +157,5 @@ func (in ingredient) measure(ctx context.Context, n int, d time.Duration) (nanos
 	took := time.Since(begin)
 	runtime.ReadMemStats(&after)
 	each := float64(done.Load())
-	return float64(took) / each, float64(after.Mallocs-before.Mallocs) / each, errors.Join(err, errors.Join(errs...))
+	return float64(took) / each, float64(after.Mallocs-before.Mallocs) / each, errors.Join(err, firstOf(errs))
 }

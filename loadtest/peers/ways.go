@@ -270,7 +270,9 @@ func openFollowing(e env) (waker, error) {
 	if p.store, err = redisstore.New(p.client, redisstore.Options{Timeout: 5 * time.Second, MaxCalls: 4096}); err != nil {
 		return nil, errors.Join(err, p.client.Close())
 	}
+	// Nor is it about leases: one that lapses on a busy machine wakes nobody.
 	p.guard, err = cacheguard.New(p.store, cacheguard.Options[[]byte]{Namespace: "peers-wake", Lifetime: cacheguard.Lifetime{TTL: life},
+		Lease: cacheguard.LeaseTuning{Initial: wakeLimit / 2, Min: wakeLimit / 2, Max: wakeLimit},
 		Codec: cacheguard.Bytes(), Hooks: cacheguard.Hooks{Claim: p.claimed}})
 	if err != nil {
 		return nil, errors.Join(err, p.store.Close(), p.client.Close())

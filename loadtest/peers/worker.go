@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/rpc"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,7 +152,19 @@ func each(keys []string, do func(ctx context.Context, i int, key string) error) 
 		all.Go(func() { errs[i] = do(ctx, i, key) })
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	return firstOf(errs)
+}
+
+// firstOf is one of errs, with how many there are: hundreds say no more.
+func firstOf(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	return fmt.Errorf("%w (and %d more)", errs[0], len(errs)-1)
 }
 
 // Commands is how many it has sent to Redis.
