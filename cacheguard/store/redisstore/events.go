@@ -195,6 +195,9 @@ func (l *listener) session(ctx context.Context) error {
 	l.mu.Unlock()
 	ps := l.client.Subscribe(ctx) // without channels: does not connect yet
 	defer ps.Close()
+	if err := l.spread(ctx, ps); err != nil {
+		return err
+	}
 	if err := l.subscribe(ctx, ctx, ps); err != nil {
 		return err
 	}
@@ -205,6 +208,16 @@ func (l *listener) session(ctx context.Context) error {
 	close(over)
 	keeper.Wait()
 	return err
+}
+
+// spread connects to any node of a cluster: a message reaches them all. By its
+// first SUBSCRIBE go-redis would choose the node of the channel's slot, the same
+// one for the whole fleet.
+func (l *listener) spread(ctx context.Context, ps *redis.PubSub) error {
+	if _, several := l.client.(*redis.ClusterClient); !several {
+		return nil
+	}
+	return ps.Ping(ctx)
 }
 
 // keep does for a connection what its receiver, which waits for messages,

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -226,5 +227,39 @@ func TestAListenerThatFollowsTheLastOneMissesNothing(t *testing.T) {
 		one(t, s.Invalidate(t.Context(), []store.Key{key}))
 		e.next(store.Invalidated)
 		stop()
+	}
+}
+
+// A message reaches every node of a cluster, and each passes it to its own
+// subscribers: it is these that cost, so a fleet must not all be at one node.
+func TestAFleetListensAtAllNodesOfACluster(t *testing.T) {
+	addrs := sharedCluster(t).Addrs()
+	key := newKey(t)
+	const processes = 24 // that one of three nodes has none of them: once in 5,000 runs; that one has all: never
+	var up sync.WaitGroup
+	for range processes {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+		t.Cleanup(func() { client.Close() })
+		s := newStore(t, client, patient)
+		up.Add(1)
+		once := sync.OnceFunc(up.Done)
+		t.Cleanup(s.Listen(key.Space, func(e store.Event) {
+			if e.Kind == store.Up {
+				once()
+			}
+		}))
+	}
+	up.Wait()
+	all, most := int64(0), int64(0)
+	for _, addr := range addrs {
+		channel := redisstore.ChannelName(key.Space)
+		n, err := newClient(t, addr).PubSubNumSub(t.Context(), channel).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, most = all+n[channel], max(most, n[channel])
+	}
+	if all != processes || most == processes {
+		t.Errorf("%d of %d processes listen at one node, %d in all", most, processes, all)
 	}
 }

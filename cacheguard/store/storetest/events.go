@@ -44,12 +44,16 @@ type ear struct {
 	events chan store.Event
 	full   atomic.Bool
 	stop   func()
+
+	// old are the keys that were in use when it began to listen. Of these it
+	// may hear late what happened before.
+	old []string
 }
 
 // listen returns once Up has come.
 func (t *trial) listen(st store.Store, space string) *ear {
 	t.Helper()
-	e := &ear{t: t, events: make(chan store.Event, 1<<14)}
+	e := &ear{t: t, events: make(chan store.Event, 1<<14), old: slices.Clone(t.ids)}
 	e.stop = sync.OnceFunc(st.Listen(space, e.hear))
 	t.Cleanup(e.stop)
 	if first := e.next(); first != (store.Event{Kind: store.Up}) {
@@ -83,10 +87,21 @@ func (e *ear) next() store.Event {
 	}
 }
 
+// about waits for the next event, but for late ones of keys other than id.
+func (e *ear) about(id string) store.Event {
+	e.t.Helper()
+	for {
+		event := e.next()
+		if event.ID == id || !slices.Contains(e.old, event.ID) {
+			return event
+		}
+	}
+}
+
 // want expects that the next event is of a kind and key.
 func (e *ear) want(kind store.EventKind, key store.Key) store.Event {
 	e.t.Helper()
-	event := e.next()
+	event := e.about(key.ID)
 	if event.Kind != kind || event.ID != key.ID {
 		e.t.Fatalf("heard %v of %q, want %v of %q", event.Kind, event.ID, kind, key.ID)
 	}
@@ -102,7 +117,7 @@ func (e *ear) heard(key store.Key) []store.EventKind {
 	e.t.invalidate(key)
 	var kinds []store.EventKind
 	for {
-		event := e.next()
+		event := e.about(key.ID)
 		if event.ID != key.ID {
 			e.t.Fatalf("heard %+v, want events of %q alone", event, key.ID)
 		}

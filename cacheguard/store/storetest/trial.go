@@ -25,6 +25,8 @@ type trial struct {
 	unit  time.Duration
 	short time.Duration // lapses within wait(short)
 	long  time.Duration // does not lapse while a check runs
+
+	ids []string // of the keys that the check has used so far
 }
 
 func newTrial(t T, h Harness) *trial {
@@ -32,7 +34,10 @@ func newTrial(t T, h Harness) *trial {
 	return &trial{T: t, Harness: h, ctx: t.Context(), st: h.Store(), unit: u, short: 2 * u, long: 2000 * u}
 }
 
-func (t *trial) key(id string) store.Key { return store.Key{Space: t.Space(), ID: id} }
+func (t *trial) key(id string) store.Key {
+	t.ids = append(t.ids, id)
+	return store.Key{Space: t.Space(), ID: id}
+}
 
 // units waits for some units.
 func (t *trial) units(n int) { t.Wait(time.Duration(n) * t.unit) }
