@@ -148,13 +148,15 @@ const frame = `<!doctype html><meta name="color-scheme" content="light dark"><bo
   document.body.append(out);
 });</script>`
 
-// looks are how a page is looked at: at the width of a desk and of a phone, in
-// light and dark.
-var looks = []struct {
+type look struct {
 	name string
 	wide int
 	dark bool
-}{
+}
+
+// looks are how a page is looked at: at the width of a desk and of a phone, in
+// light and dark.
+var looks = []look{
 	{"desk", 1280, false},
 	{"phone", 390, false},
 	{"dark desk", 1280, true},
@@ -172,13 +174,14 @@ func TestThePagesInABrowser(t *testing.T) {
 		data  pageData
 		rows  int
 		plots string
+		looks []look
 	}{
-		{"a fleet", newPage(opts, rep, time.Now()), 6, "latency loads latency loads latency loads recovery tail slowest loads"}, // cold, invalidate, crash and steady
-		{"a target", newTargetPage(targetOpts, targetRep, time.Now()), 2, "latency tail slowest states"},
+		{"a fleet", newPage(opts, rep, time.Now()), 6, "latency loads latency loads latency loads recovery tail slowest loads", looks}, // cold, invalidate, crash and steady
+		{"a target", newTargetPage(targetOpts, targetRep, time.Now()), 2, "latency tail slowest states", looks[1:3]},
 	} {
 		dir := t.TempDir()
 		probed(t, dir, page.data)
-		for _, look := range looks {
+		for _, look := range page.looks {
 			t.Run(page.name+", "+look.name, func(t *testing.T) {
 				framed := filepath.Join(dir, look.name+".html")
 				if err := os.WriteFile(framed, fmt.Appendf(nil, frame, look.wide), 0o600); err != nil {

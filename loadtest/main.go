@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		runErr = errors.Join(runErr, writePage(opts.html, newPage(opts, rep, time.Now())))
 	}
 	if broken := rep.broken(opts.excused...); broken > 0 {
-		runErr = errors.Join(runErr, fmt.Errorf("%d promises were broken; the table says which", broken))
+		runErr = errors.Join(runErr, fmt.Errorf("promises broken: %d; the table says which", broken))
 	}
 	if runErr == nil && ctx.Err() != nil {
 		runErr = errors.New("interrupted when all had been measured; the report is complete")

@@ -222,7 +222,10 @@ func loadsPlot(results []result) (plot, bool) {
 	if low > high {
 		return plot{}, false
 	}
-	p := plot{Kind: "loads", Title: "Load on the origin", Says: "Loads under way, mean of the rounds."}
+	p := plot{Kind: "loads", Title: "Load on the origin", Says: "Loads of the product under way, mean of the rounds."}
+	if linesOf(results) != nil {
+		p.Says = "Loads of all products under way."
+	}
 	margin := max(1, (high-low)/20)
 	low, high = low-margin, high+margin
 	for i := range gridPoints {
