@@ -13,7 +13,7 @@ import (
 
 var everything = wantedBy(regexp.MustCompile(""))
 
-// later are benchmarks that a figure names and that are not there yet.
+// later are benchmarks that a figure names and that need not be there yet.
 var later = map[string]bool{"Crowd/distinct/goroutines=256": true}
 
 func TestEveryFigureOfABenchmarkIsMeasured(t *testing.T) {
@@ -47,8 +47,8 @@ func TestEveryFigureOfABenchmarkIsMeasured(t *testing.T) {
 			if !ok {
 				continue
 			}
-			if _, ok := f.of(m); ok == later[f.name] {
-				t.Errorf("%s: measured: %v; it is of %s %s", l.what, ok, f.pkg, f.name)
+			if _, ok := f.of(m); !ok && !later[f.name] {
+				t.Errorf("%s is not measured by %s %s", l.what, f.pkg, f.name)
 			}
 		}
 	}

@@ -57,6 +57,7 @@ const (
 	root       = "."
 	guard      = "./cacheguard"
 	redisstore = "./cacheguard/store/redisstore"
+	overHTTP   = "./middleware"
 )
 
 // chapters are the tables.
@@ -116,6 +117,8 @@ var chapters = []chapter{
 		{"a goroutine that is blocked on a channel, and nothing else", inPackage(guard, "Memory/goroutine", "bytes"), shown},
 		{"a caller that waits, with a context that can end", inPackage(guard, "Memory/cancellable", "bytes"), shown},
 		{"a key whose load is under way, with its first caller", inPackage(guard, "Memory/flight", "bytes"), shown},
+		{"a request that waits for a page, with its recorder", inPackage(overHTTP, "Memory/request", "bytes"), shown},
+		{"a request that waits in a bare handler, with its recorder", inPackage(overHTTP, "Memory/bare", "bytes"), shown},
 		{"a key that is idle", inPackage(guard, "Memory/idle", "bytes"), shown},
 		{"a copy of 1 KiB in the near cache", inPackage(guard, "Memory/near", "bytes"), shown},
 	}},
