@@ -219,7 +219,7 @@ func (w *wire) connect(t *testing.T) (*counter, *redisstore.Store) {
 	// Messages arrive, and the server's time has been asked for, before anything
 	// is counted.
 	up := make(chan struct{}, 10)
-	s.Listen("", func(ev store.Event) {
+	s.Listen("cacheguard", func(ev store.Event) { // the namespace of a guard that is given none
 		if ev.Kind == store.Up {
 			up <- struct{}{}
 		}
@@ -260,30 +260,29 @@ func (c *counter) DialHook(next redis.DialHook) redis.DialHook {
 
 func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.add(cmd)
 		if cmd.Name() == "time" {
 			defer c.once.Do(func() { close(c.primed) })
 		}
-		defer c.answered.Add(1)
-		return next(ctx, cmd)
+		return c.trip([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
 	}
 }
 
 func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.add(cmds...)
-		return next(ctx, cmds)
+		return c.trip(cmds, func() error { return next(ctx, cmds) })
 	}
 }
 
-// add counts one round trip. What a new connection begins with is not counted:
-// when the pool opens one is nobody's decision here.
-func (c *counter) add(cmds ...redis.Cmder) {
+// trip counts one. What a new connection begins with is not counted: when the
+// pool opens one is nobody's decision here.
+func (c *counter) trip(cmds []redis.Cmder, send func() error) error {
 	if name := cmds[0].Name(); name == "hello" || name == "client" {
-		return
+		return send()
 	}
 	c.commands.Add(int64(len(cmds)))
 	c.trips.Add(1)
+	defer c.answered.Add(1)
+	return send()
 }
 
 // sent is what run sends.
