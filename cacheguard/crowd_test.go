@@ -16,6 +16,7 @@ import (
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+	"github.com/cacheguard-go/cacheguard/internal/weigh"
 )
 
 // forgetful is a store that grants every claim and keeps nothing: what a guard
@@ -200,21 +201,21 @@ func BenchmarkMemory(b *testing.B) {
 	const waiters = 10_000
 	background := func(int) context.Context { return context.Background() }
 	b.Run("goroutine", func(b *testing.B) {
-		weigh(b, waiters, func() (end func()) {
+		weigh.Growth(b, waiters, func() (end func()) {
 			gate := make(chan struct{})
-			return parked(waiters, func(int) { <-gate }, func() { close(gate) })
+			return weigh.Parked(waiters, func(int) { <-gate }, func() { close(gate) })
 		})
 	})
 	waiting := func(ctx func(i int) context.Context, key func(i int) string) func(*testing.B) {
 		return func(b *testing.B) {
 			g := newCrowdGuard(b, cacheguard.Options[[]byte]{})
 			round := 0
-			weigh(b, waiters, func() (end func()) {
+			weigh.Growth(b, waiters, func() (end func()) {
 				round++
 				gate := make(chan struct{})
 				load := func(context.Context, string) ([]byte, error) { <-gate; return nil, nil }
 				prefix := fmt.Sprint(round, " ")
-				return parked(waiters, func(i int) {
+				return weigh.Parked(waiters, func(i int) {
 					if _, err := g.Get(ctx(i), prefix+key(i), load); err != nil {
 						b.Error(err)
 					}
@@ -232,13 +233,13 @@ func BenchmarkMemory(b *testing.B) {
 	b.Run("flight", waiting(background, func(i int) string { return fmt.Sprint(i) }))
 	b.Run("idle", func(b *testing.B) {
 		g := newCrowdGuard(b, cacheguard.Options[[]byte]{})
-		weigh(b, waiters, func() (end func()) {
+		weigh.Growth(b, waiters, func() (end func()) {
 			getEach(b, g, waiters, nil)
 			return func() {}
 		})
 	})
 	b.Run("near", func(b *testing.B) {
-		weigh(b, waiters, func() (end func()) {
+		weigh.Growth(b, waiters, func() (end func()) {
 			g := newCrowdGuard(b, cacheguard.Options[[]byte]{Near: cacheguard.Near{MaxEntries: 2 * waiters, TTL: time.Hour}, Lifetime: cacheguard.Lifetime{TTL: time.Hour}})
 			getEach(b, g, waiters, func() []byte { return make([]byte, 1<<10) })
 			return func() { runtime.KeepAlive(g) }
@@ -257,56 +258,6 @@ func getEach(b *testing.B, g *cacheguard.Guard[[]byte], n int, value func() []by
 	for i := range n {
 		if _, err := g.Get(context.Background(), fmt.Sprint(i), load); err != nil {
 			b.Fatal(err)
-		}
-	}
-}
-
-// weigh reports what begin has added to heap and stacks until it returns. What
-// is pooled or grown by the first crowd is there before: a crowd is let through
-// that is not weighed.
-func weigh(b *testing.B, crowd int, begin func() (end func())) {
-	begin()()
-	var total float64
-	for b.Loop() {
-		before := inUse()
-		end := begin()
-		total += float64(inUse()) - float64(before)
-		end()
-	}
-	b.ReportMetric(total/float64(b.N)/float64(crowd), "bytes")
-}
-
-// inUse is the live heap, and the stacks.
-func inUse() uint64 {
-	runtime.GC()
-	runtime.GC() // what finalizers and sync.Pools have kept
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc + m.StackInuse
-}
-
-// parked starts n goroutines and returns when nothing moves any more. end opens
-// what they wait for, and waits for them.
-func parked(n int, run func(i int), open func()) (end func()) {
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { run(i) })
-	}
-	settle()
-	return func() {
-		open()
-		all.Wait()
-	}
-}
-
-// settle returns when no other goroutine has run or wanted to for a while.
-func settle() {
-	s := []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}, {Name: "/sched/goroutines/running:goroutines"}}
-	for still := 0; still < 20; {
-		time.Sleep(time.Millisecond)
-		metrics.Read(s)
-		if still++; s[0].Value.Uint64() > 0 || s[1].Value.Uint64() > 1 {
-			still = 0
 		}
 	}
 }

@@ -136,7 +136,7 @@ var only = []struct {
 		"a stand-in for Redis is for tests and demonstrations"},
 	{"github.com/jackc/pgx", []string{"cmd/demo-api", "internal/pgtest"},
 		"which database a token is compared in is the user's affair"},
-	{"testing", []string{"cacheguard/store/storetest", "internal/redistest", "internal/pgtest"},
+	{"testing", []string{"cacheguard/store/storetest", "internal/redistest", "internal/pgtest", "internal/weigh"},
 		"what a service runs does not carry a test framework"},
 }
 

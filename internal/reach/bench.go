@@ -38,6 +38,11 @@ func faster(name string) figure {
 	return benchFigure{benchmark{pkg: root, name: name}, "ns/op", "bare-ns/op", "x", "x-of-bare"}
 }
 
+// together is how many times as fast as bare reads are that are sent together.
+func together(name string) figure {
+	return benchFigure{benchmark{pkg: root, name: name}, "together-ns", "bare-ns", "x", "together-x-of-bare"}
+}
+
 // slower is how much longer one operation takes than in a smaller crowd.
 func slower(name string) figure {
 	return benchFigure{benchmark{pkg: guard, name: name}, "ns/op", "small-ns/op", "x", "x-of-small"}

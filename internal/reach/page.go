@@ -101,6 +101,7 @@ func (p *page) verdict() string {
 
 // number writes a value for people.
 func number(v float64, unit string) string {
+	nanoseconds := strings.HasSuffix(strings.TrimSuffix(unit, "/op"), "ns")
 	switch {
 	case unit == "kept" && v == 1:
 		return "kept"
@@ -108,11 +109,11 @@ func number(v float64, unit string) string {
 		return "broken"
 	case unit == "x":
 		return fmt.Sprintf("%.2fx", v)
-	case strings.HasSuffix(unit, "ns/op") && math.Abs(v) < 1000:
+	case nanoseconds && math.Abs(v) < 1000:
 		return fmt.Sprintf("%.3g ns", v)
-	case strings.HasSuffix(unit, "ns/op") && math.Abs(v) < 1e6:
+	case nanoseconds && math.Abs(v) < 1e6:
 		return fmt.Sprintf("%.3g µs", v/1e3)
-	case strings.HasSuffix(unit, "ns/op"):
+	case nanoseconds:
 		return fmt.Sprintf("%.3g ms", v/1e6)
 	case strings.HasSuffix(unit, "allocs/op"):
 		return fmt.Sprintf("%.0f", v)

@@ -13,9 +13,6 @@ import (
 
 var everything = wantedBy(regexp.MustCompile(""))
 
-// later are benchmarks that a figure names and that are not there yet.
-var later = map[string]bool{"Hit/redis-pipelined/1KiB/goroutines=256": true}
-
 func TestEveryFigureOfABenchmarkIsMeasured(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("CACHEGUARD_REQUIRE_REDIS") != "" {
@@ -47,8 +44,8 @@ func TestEveryFigureOfABenchmarkIsMeasured(t *testing.T) {
 			if !ok {
 				continue
 			}
-			if _, ok := f.of(m); ok == later[f.name] {
-				t.Errorf("%s: measured: %v; it is of %s %s", l.what, ok, f.pkg, f.name)
+			if _, ok := f.of(m); !ok {
+				t.Errorf("%s is not measured by %s %s", l.what, f.pkg, f.name)
 			}
 		}
 	}

@@ -57,6 +57,7 @@ const (
 	root       = "."
 	guard      = "./cacheguard"
 	redisstore = "./cacheguard/store/redisstore"
+	overHTTP   = "./middleware"
 )
 
 // chapters are the tables.
@@ -66,7 +67,7 @@ var chapters = []chapter{
 		{"hit in Redis, distinct keys, 32 goroutines", faster("Hit/redis/1KiB/goroutines=32"), least(0.95)},
 		{"allocations of a hit in Redis", moreAllocs("Hit/redis/1KiB/goroutines=1"), most(4)},
 		{"hit in Redis, one hot key, 32 goroutines", faster("Hit/redis-hotkey/1KiB/goroutines=32"), least(4)},
-		{"hit in Redis, pipelined, distinct keys, 256 goroutines", faster("Hit/redis-pipelined/1KiB/goroutines=256"), least(4)},
+		{"hit in Redis, pipelined, distinct keys, 256 goroutines", together("Crowd/distinct/goroutines=256"), least(4)},
 		{"hit in the near cache", ours("Hit/near/1KiB/goroutines=1", "ns/op"), most(100)},
 		{"allocations of a hit in the near cache", ours("Hit/near/1KiB/goroutines=1", "allocs/op"), most(0)},
 		{"hit in Redis, 16 KiB, 1 goroutine", faster("Hit/redis/16KiB/goroutines=1"), shown},
@@ -116,6 +117,8 @@ var chapters = []chapter{
 		{"a goroutine that is blocked on a channel, and nothing else", inPackage(guard, "Memory/goroutine", "bytes"), shown},
 		{"a caller that waits, with a context that can end", inPackage(guard, "Memory/cancellable", "bytes"), shown},
 		{"a key whose load is under way, with its first caller", inPackage(guard, "Memory/flight", "bytes"), shown},
+		{"a request that waits for a page, with its recorder", inPackage(overHTTP, "Memory/request", "bytes"), shown},
+		{"a request that waits in a bare handler, with its recorder", inPackage(overHTTP, "Memory/bare", "bytes"), shown},
 		{"a key that is idle", inPackage(guard, "Memory/idle", "bytes"), shown},
 		{"a copy of 1 KiB in the near cache", inPackage(guard, "Memory/near", "bytes"), shown},
 	}},
