@@ -3,7 +3,6 @@ package cacheguard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -36,19 +35,15 @@ const backgroundRest = time.Second
 // the value is not older than an invalidation: it is for those who were there
 // before the load began (S30).
 //
-// There is a bound on these loads over all keys. Waiting for one's turn takes
-// WaitLimit at most. A load that another load asks for runs on the place of
-// that one: were each to need its own, loads that hold all places could wait for
-// one more.
+// There is a bound on these loads over all keys: see takePlace.
 func (f *flight[V]) loadAlone() outcome[V] {
 	f.alone = true
-	if linkFrom(f.ctx) == nil {
-		wait := f.sh.sofar()
-		if err := f.g.takePlace(); err != nil {
-			return outcome[V]{answers: true, err: err, upTo: wait}
-		}
-		defer f.g.outages.Release(1)
+	wait := f.sh.sofar()
+	leave, err := f.takePlace()
+	if err != nil {
+		return outcome[V]{answers: true, err: err, upTo: wait}
 	}
+	defer leave()
 	time.Sleep(aloneGather)
 	since, began := time.Now(), f.sh.sofar()
 	run := f.startLoad(since, 0)
@@ -56,20 +51,6 @@ func (f *flight[V]) loadAlone() outcome[V] {
 	r := run.await()
 	f.g.loaded(f, LoadInfo{Took: r.took, Err: r.err})
 	return f.sh.unstored(f.g, f.key, r, began)
-}
-
-// takePlace waits for a place among the loads without a lease.
-func (g *Guard[V]) takePlace() error {
-	ctx, cancel := context.WithTimeout(g.ctx, g.opts.WaitLimit)
-	defer cancel()
-	err := g.outages.Acquire(ctx, 1)
-	switch {
-	case err == nil:
-		return nil
-	case g.ctx.Err() != nil:
-		return ErrClosed
-	}
-	return fmt.Errorf("%w: OutageLoads (%d) loads are running without a lease", ErrWaitLimit, g.opts.OutageLoads)
 }
 
 // aloneGather is how long a load without a lease lets others come before it
