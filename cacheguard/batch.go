@@ -40,7 +40,7 @@ func newBatch[V any](g *Guard[V], ctx context.Context, load ManyLoader[V]) *batc
 		loads := 0
 		for i, v := range verdicts {
 			// Who cannot claim loads without a lease.
-			if v.Outcome == store.Granted || errs != nil && errs[i] != nil {
+			if v.Outcome == store.Granted || isUnstored(v) || errs != nil && errs[i] != nil {
 				loads++
 			}
 		}
