@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
 // withoutLease is what a flight does when the store cannot be asked for a
@@ -31,7 +33,7 @@ var errPutOff = errors.New("cacheguard: the store is out of reach; the rebuild i
 // each attempt costs a claim or a time-out.
 const backgroundRest = time.Second
 
-// loadAlone loads without a lease. Nothing is stored, and nothing proves that
+// loadAlone loads without a lease. Nothing is stored for the fleet, and nothing proves that
 // the value is not older than an invalidation: it is for those who were there
 // before the load began (S30).
 //
@@ -45,12 +47,36 @@ func (f *flight[V]) loadAlone() outcome[V] {
 	}
 	defer leave()
 	time.Sleep(aloneGather)
+	f.held = f.g.heldOff(f.sh, f.key)
 	since, began := time.Now(), f.sh.sofar()
 	run := f.startLoad(since, 0)
 	defer run.end()
 	r := run.await()
 	f.g.loaded(f, LoadInfo{Took: r.took, Err: r.err})
-	return f.sh.unstored(f.g, f.key, r, began)
+	out := f.sh.unstored(f.g, f.key, r, began)
+	if f.g.near != nil && out.err == nil {
+		f.keepNear(out.entry, since)
+	}
+	return out
+}
+
+// keepNear lets the near cache have what was loaded without a lease, for its
+// TTL: in an outage the origin is then asked once in that time, instead of all
+// the time. What another process writes meanwhile is seen here a TTL later, as
+// ever with a near cache; what this one writes, at once.
+func (f *flight[V]) keepNear(e Entry[V], sent time.Time) {
+	c := store.Content{TTL: f.g.opts.NegativeTTL}
+	if !e.isAbsent() {
+		var err error
+		if c, err = f.g.content(f.key, e.Value); err != nil {
+			return
+		}
+	}
+	if c.TTL <= 0 || f.heldOff() {
+		return
+	}
+	e.Age, e.Left, e.TTL = 0, c.TTL, c.TTL
+	f.sh.copyNear(f.g, f.key, func() bool { return !f.overtaken }, e, sent.Sub(f.g.epoch), min(f.g.near.ttl, c.TTL), len(c.Payload))
 }
 
 // aloneGather is how long a load without a lease lets others come before it
