@@ -97,7 +97,7 @@ func (b *breaker) refused(op string) error {
 
 // enter lets a call at the store, and returns its turn, to be left, or the fault
 // of a call that is not made.
-func (b *breaker) enter(ctx context.Context, op string) (turn, error) {
+func (b *breaker) enter(ctx context.Context, op string) (*turn, error) {
 	if err := b.refused(op); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package cacheguard
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
@@ -13,41 +14,68 @@ import (
 // waits there counts against its time-out: a thousand keys that miss at once
 // would look like a store that is away, and be loaded by every process.
 //
-// A third of the turns is for calls that end something, so that these do not
-// queue behind those that begin something: a fill that waits for a turn has a
-// lease that runs.
+// Calls that end something have turns of their own, so that they do not queue
+// behind those that begin something: a fill that waits for a turn has a lease
+// that runs. In the store they wait for a connection at most as long as the calls
+// under way take.
 //
 // The zero turns let everybody through.
 type turns struct {
-	begins chan struct{} // load, claim, begin
-	ends   chan struct{} // fill, release, set, invalidate, expire
+	reads  *turn // load; nil: free
+	begins *turn // claim, begin
+	ends   *turn // fill, release, set, invalidate, expire
 }
 
-// parallel is a store that knows how many calls it can carry at once; zero: it
-// does not know.
-type parallel interface{ Parallel() int }
+// parallel is a store that knows how many calls it can carry at once (zero: it
+// does not know), and whether reads are among them.
+type parallel interface {
+	Parallel() (calls int, reads bool)
+}
 
-func turnsOf(s store.Store) turns {
+func turnsOf(s store.Store) (t turns) {
 	p, ok := s.(parallel)
-	if !ok || p.Parallel() <= 0 {
-		return turns{}
+	if !ok {
+		return t
 	}
-	n := p.Parallel()
-	ends := max(n/3, 1)
-	return turns{begins: make(chan struct{}, max(n-ends, 1)), ends: make(chan struct{}, ends)}
+	calls, reads := p.Parallel()
+	if calls <= 0 {
+		return t
+	}
+	t.begins, t.ends = newTurn(calls), newTurn(calls)
+	if reads {
+		t.reads = t.begins
+	}
+	return t
 }
 
 // of are the turns that a call takes one of.
-func (t turns) of(op string) turn {
+func (t turns) of(op string) *turn {
 	switch op {
-	case "load", "claim", "begin":
+	case "load":
+		return t.reads
+	case "claim", "begin":
 		return t.begins
 	}
 	return t.ends
 }
 
 // turn is one of several that are taken and given back; a nil one is free.
-type turn chan struct{}
+type turn struct {
+	taken chan struct{}
+
+	// timers are used again: where there are more readers than connections,
+	// each read waits for its turn. A stopped timer's channel is empty. (Those of
+	// another guard may belong to another synctest bubble.)
+	timers sync.Pool
+}
+
+func newTurn(calls int) *turn {
+	return &turn{taken: make(chan struct{}, calls), timers: sync.Pool{New: func() any {
+		t := time.NewTimer(time.Hour)
+		t.Stop()
+		return t
+	}}}
+}
 
 // turnLimit bounds the wait for a turn. A store that answers a call in a
 // millisecond has served thousands by then; of one that has stopped the breaker
@@ -57,19 +85,23 @@ const turnLimit = time.Second
 var errNoTurn = errors.New("as many calls as the store can carry are under way, and none has ended for this one")
 
 // take waits for its turn.
-func (t turn) take(ctx context.Context, op string) error {
+func (t *turn) take(ctx context.Context, op string) error {
 	if t == nil {
 		return nil
 	}
 	select {
-	case t <- struct{}{}:
+	case t.taken <- struct{}{}:
 		return nil
 	default:
 	}
-	timer := time.NewTimer(turnLimit)
-	defer timer.Stop()
+	timer := t.timers.Get().(*time.Timer)
+	timer.Reset(turnLimit)
+	defer func() {
+		timer.Stop()
+		t.timers.Put(timer)
+	}()
 	select {
-	case t <- struct{}{}:
+	case t.taken <- struct{}{}:
 		return nil
 	case <-timer.C:
 		return &store.Fault{Op: op, Class: store.ClassPool, Err: errNoTurn}
@@ -78,8 +110,8 @@ func (t turn) take(ctx context.Context, op string) error {
 	}
 }
 
-func (t turn) leave() {
+func (t *turn) leave() {
 	if t != nil {
-		<-t
+		<-t.taken
 	}
 }

@@ -162,6 +162,14 @@ func (s *Store) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, 
 	return entries, errs
 }
 
+// Parallel is that of the store underneath; zero if that does not say.
+func (s *Store) Parallel() (calls int, reads bool) {
+	if p, ok := s.Store.(interface{ Parallel() (int, bool) }); ok {
+		return p.Parallel()
+	}
+	return 0, true
+}
+
 // Listen implements [store.Leases]. What a message brings along is believed like
 // what is read: the channel may be anybody's, too.
 func (s *Store) Listen(space string, fn func(store.Event)) (stop func()) {

@@ -50,7 +50,10 @@ func TestTenThousandKeysInTwoProcessesAreLoadedOnce(t *testing.T) {
 	f := startFleet(t, o, 2, poolOf(20, server.Addr), long, redisstore.Options{Timeout: 10 * time.Second})
 	f.connected()
 	all := names(10_000)
-	backwards := slices.Clone(all[5000:])
+	if raceDetector {
+		all = all[:2000]
+	}
+	backwards := slices.Clone(all[len(all)/2:])
 	slices.Reverse(backwards)
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -69,14 +72,12 @@ func TestTenThousandKeysInTwoProcessesAreLoadedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("took %v", time.Since(began).Round(time.Millisecond))
-	for key, n := range o.loadsSince(began) {
-		if n != 1 {
-			t.Errorf("%s was loaded %d times", key, n)
-		}
+	t.Logf("took %v; faults %v", time.Since(began).Round(time.Millisecond), f.faults())
+	if key, n := most(o.loadsSince(began)); n != 1 {
+		t.Errorf("%s was loaded %d times", key, n)
 	}
 	for _, m := range f.members {
-		if m.opened > 0 {
+		if m.timesOpened() > 0 {
 			t.Errorf("process %d: the breaker opened", m.id)
 		}
 		if err := m.guard.Invalidate(t.Context(), all...); err != nil {
@@ -91,12 +92,13 @@ func TestMoreMissesThanConnectionsAreLoadedOnceEach(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server.Addr)
 	o := newOrigin(t, 20*time.Millisecond)
-	f := startFleet(t, o, 2, poolOf(20, p.Addr), options{}, redisstore.Options{Timeout: storeTimeout})
+	long := options{Lease: cacheguard.LeaseTuning{Initial: 10 * time.Second, Min: 10 * time.Second}} // none is to run out on a busy machine
+	f := startFleet(t, o, 2, poolOf(20, p.Addr), long, redisstore.Options{Timeout: 300 * time.Millisecond})
 	f.connected()
 	for _, m := range f.members {
 		m.mustRead("warm")
 	}
-	p.Set(faultproxy.Faults{Latency: 10 * time.Millisecond}) // of a wide network: two thousand calls a second
+	p.Set(faultproxy.Faults{Latency: 20 * time.Millisecond}) // of a wide network: a thousand calls a second
 	keys := names(300)                                       // of three calls each
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -107,13 +109,11 @@ func TestMoreMissesThanConnectionsAreLoadedOnceEach(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("took %v; faults %v", time.Since(began).Round(time.Millisecond), f.faults())
-	for key, n := range o.loadsSince(began) {
-		if n != 1 {
-			t.Errorf("%s was loaded %d times", key, n)
-		}
+	if key, n := most(o.loadsSince(began)); n != 1 {
+		t.Errorf("%s was loaded %d times", key, n)
 	}
 	for _, m := range f.members {
-		if m.opened > 0 {
+		if m.timesOpened() > 0 {
 			t.Errorf("process %d: the breaker opened", m.id)
 		}
 	}

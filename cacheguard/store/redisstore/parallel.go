@@ -4,18 +4,21 @@ import "github.com/redis/go-redis/v9"
 
 // Parallel is how many calls the client can have under way at once, each on a
 // connection of its own: one more waits for a connection, and that counts
-// against Options.Timeout. A guard lets no more than that many at the store. One
-// connection is left for renewals, which do not wait for the others. 0: not
-// known (a Cluster has a pool for each node).
-func (s *Store) Parallel() int {
+// against Options.Timeout. A guard begins no more than that many at once. reads
+// tells whether reads are among them; with Options.ReadPipelines they are not.
+// 0: not known (a Cluster has a pool for each node).
+func (s *Store) Parallel() (calls int, reads bool) {
 	single, ok := s.client.(*redis.Client)
 	if !ok {
-		return 0
+		return 0, true
 	}
 	o := single.Options()
-	n := min(o.PoolSize, s.opts.MaxCalls)
+	calls = min(o.PoolSize, s.opts.MaxCalls)
 	if o.MaxActiveConns > 0 {
-		n = min(n, o.MaxActiveConns)
+		calls = min(calls, o.MaxActiveConns)
 	}
-	return max(n-1, 1)
+	if s.pipeline != nil {
+		return max(calls-cap(s.pipeline.lanes), 1), false
+	}
+	return calls, true
 }
