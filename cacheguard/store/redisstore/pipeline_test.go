@@ -117,6 +117,7 @@ func loadTogether(t *testing.T, s *redisstore.Store, g *gate, keys []store.Key, 
 	t.Helper()
 	open := g.shut()
 	defer open()
+	g.take()
 	var all sync.WaitGroup
 	all.Go(func() { _, _ = s.Load(context.Background(), store.Key{Space: "first"}) })
 	eventually(t, "the first read is under way", func() bool { return len(g.take()) == 1 })
