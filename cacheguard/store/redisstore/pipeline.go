@@ -22,9 +22,9 @@ import (
 // a lane, and then sends all that have joined by then. So a read is sent after
 // it arrived, which is all that P2 asks.
 //
-// No goroutine and no timer is the pipeline's own. A sender sends on its
-// caller's goroutine, within the bound of its own call (runner.runHere). It was
-// there first, so its deadline is the first of the batch: when that has come,
+// No goroutine and no queue is the pipeline's own. A sender sends on its
+// caller's goroutine, within the bound of its own call (runner.runHere). It
+// joined first, so its deadline is the first of the batch: when that has come,
 // whether for a lane or for the replies, the batch is over for all. So nothing
 // outlives the calls that are under way, which MaxCalls bounds and Close waits
 // for, and nothing that nobody waits for any more is sent to a server that has
