@@ -21,6 +21,8 @@ import (
 type turns struct {
 	begins chan struct{} // load, claim, begin
 	ends   chan struct{} // fill, release, set, invalidate, expire
+
+	reads chan struct{} // load of one key, if the store sends them together; else nil
 }
 
 // parallel is a store that knows how many calls it can carry at once; zero: it
@@ -35,6 +37,27 @@ func turnsOf(s store.Store) turns {
 	n := p.Parallel()
 	ends := max(n/3, 1)
 	return turns{begins: make(chan struct{}, max(n-ends, 1)), ends: make(chan struct{}, ends)}
+}
+
+// together is a store that sends the loads of single keys together, not each on
+// a connection of its own: ParallelReads is how many of them it can carry at
+// once, besides the other calls; zero: no more than of those.
+type together interface{ ParallelReads() int }
+
+// withReads gives the loads of single keys turns of their own.
+func (t turns) withReads(s store.Store) turns {
+	if r, ok := s.(together); ok && t.begins != nil && r.ParallelReads() > 0 {
+		t.reads = make(chan struct{}, r.ParallelReads())
+	}
+	return t
+}
+
+// read are the turns that the load of one key takes one of.
+func (t turns) read() turn {
+	if t.reads != nil {
+		return t.reads
+	}
+	return t.of("load")
 }
 
 // of are the turns that a call takes one of.

@@ -61,6 +61,17 @@ func newPipeline(client redis.UniversalClient, run *runner, lanes int) *pipeline
 	return p
 }
 
+// ParallelReads is how many Loads the store can carry at once, when it sends
+// them together (Options.ReadPipelines): they share connections, and only
+// MaxCalls bounds them. As many calls as there are connections are left for what
+// begins and what ends something each. 0: each Load has a connection of its own.
+func (s *Store) ParallelReads() int {
+	if s.pipeline == nil {
+		return 0
+	}
+	return max(s.opts.MaxCalls-2*s.Parallel(), 1)
+}
+
 // A batch is some calls' commands that are sent together.
 type batch struct {
 	commands []redis.Cmder
