@@ -95,13 +95,12 @@ func (b *breaker) refused(op string) error {
 	return &store.Fault{Op: op, Class: store.ClassConnection, Err: errBreakerOpen}
 }
 
-// enter lets a call at the store, and returns its turn, to be left, or the fault
-// of a call that is not made.
-func (b *breaker) enter(ctx context.Context, op string) (*turn, error) {
+// enter lets a call at the store when it has its turn, and returns that, to be
+// left, or the fault of a call that is not made.
+func (b *breaker) enter(ctx context.Context, op string, t *turn) (*turn, error) {
 	if err := b.refused(op); err != nil {
 		return nil, err
 	}
-	t := b.turns.of(op)
 	if err := t.take(ctx, op); err != nil {
 		return nil, err
 	}
@@ -180,7 +179,7 @@ func (b *breaker) probe(ctx context.Context, key store.Key) bool {
 }
 
 func (b *breaker) Load(ctx context.Context, key store.Key) (store.Entry, error) {
-	turn, err := b.enter(ctx, "load")
+	turn, err := b.enter(ctx, "load", b.turns.reads)
 	if err != nil {
 		return store.Entry{}, err
 	}
@@ -192,7 +191,7 @@ func (b *breaker) Load(ctx context.Context, key store.Key) (store.Entry, error) 
 }
 
 func (b *breaker) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
-	turn, err := b.enter(ctx, "claim")
+	turn, err := b.enter(ctx, "claim", b.turns.of("claim"))
 	if err != nil {
 		return store.Verdict{}, err
 	}
@@ -261,7 +260,7 @@ func (b *breaker) Renew(ctx context.Context, renewals []store.Renewal) []error {
 }
 
 func (b *breaker) call(ctx context.Context, op string, do func() error) error {
-	turn, err := b.enter(ctx, op)
+	turn, err := b.enter(ctx, op, b.turns.of(op))
 	if err != nil {
 		return err
 	}
@@ -273,7 +272,7 @@ func (b *breaker) call(ctx context.Context, op string, do func() error) error {
 }
 
 func (b *breaker) callMany(ctx context.Context, op string, n int, do func() []error) []error {
-	turn, err := b.enter(ctx, op)
+	turn, err := b.enter(ctx, op, b.turns.of(op))
 	if err != nil {
 		errs := make([]error, n)
 		for i := range errs {

@@ -22,7 +22,7 @@ type busy struct {
 	perKey time.Duration
 	carry  int // calls at once; 0: any number
 
-	together bool // reads are not among them
+	together int // reads at once besides; 0: they are among them
 
 	mu    sync.Mutex
 	calls map[string]int // for many keys; guarded by mu
@@ -35,7 +35,7 @@ func newBusy(perKey time.Duration) *busy {
 	return &busy{Store: memstore.New(memstore.Options{}), perKey: perKey, calls: make(map[string]int)}
 }
 
-func (b *busy) Parallel() (calls int, reads bool) { return b.carry, !b.together }
+func (b *busy) Parallel() (calls, reads int) { return b.carry, b.together }
 
 // call is one call about so many keys. Those that the store cannot carry wait
 // for their turn, and their time runs.
@@ -334,10 +334,10 @@ func TestWhoWaitsForATurnPaysForAnOutageOnce(t *testing.T) {
 }
 
 // A store that sends its reads together wants as many as there are.
-func TestReadsThatAreSentTogetherTakeNoTurns(t *testing.T) {
+func TestReadsThatAreSentTogetherHaveTurnsOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusy(0)
-		b.carry, b.together = 1, true
+		b.carry, b.together = 1, 10
 		g := newGuard(t, endless{b}, options{})
 		if err := g.Set(t.Context(), "k", "v"); err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
 	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
@@ -154,4 +155,58 @@ func readsAreAnsweredWhileRedisHangs(t *testing.T, storeOpts redisstore.Options)
 	if n := o.loads.Load() - loads; n != 0 {
 		t.Errorf("%d loads of what is stored", n)
 	}
+}
+
+// inside counts the loads that are under way in a store.
+type inside struct {
+	*redisstore.Store
+	n atomic.Int64
+}
+
+func (s *inside) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	s.n.Add(1)
+	defer s.n.Add(-1)
+	return s.Store.Load(ctx, key)
+}
+
+// Reads that are sent together need no connection each: more of them than the
+// client has connections are under way at once.
+func TestReadsThatAreSentTogetherWaitForNoConnection(t *testing.T) {
+	const readers = 64
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 4})
+	s, err := redisstore.New(client, redisstore.Options{Timeout: 5 * time.Second, ReadPipelines: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(); _ = client.Close() })
+	counted := &inside{Store: s}
+	g := newGuard(t, counted, options{})
+	o := &origin{}
+	for i := range readers {
+		if _, err := g.Get(t.Context(), fmt.Sprint(i), o.load); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Resume()
+	var all sync.WaitGroup
+	for i := range readers {
+		all.Go(func() {
+			if _, err := g.Get(context.Background(), fmt.Sprint(i), o.load); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for deadline := time.Now().Add(4 * time.Second); counted.n.Load() < readers; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d reads are under way", counted.n.Load(), readers)
+		}
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
 }

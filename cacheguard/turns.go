@@ -21,15 +21,16 @@ import (
 //
 // The zero turns let everybody through.
 type turns struct {
-	reads  *turn // load; nil: free
-	begins *turn // claim, begin
+	reads  *turn // load of one key
+	begins *turn // load of many, claim, begin; and of one, if that needs a connection
 	ends   *turn // fill, release, set, invalidate, expire
 }
 
 // parallel is a store that knows how many calls it can carry at once (zero: it
-// does not know), and whether reads are among them.
+// does not know), and how many loads of one key besides, if it sends these
+// together (zero: they are calls like the others).
 type parallel interface {
-	Parallel() (calls int, reads bool)
+	Parallel() (calls, reads int)
 }
 
 func turnsOf(s store.Store) (t turns) {
@@ -42,8 +43,8 @@ func turnsOf(s store.Store) (t turns) {
 		return t
 	}
 	t.begins, t.ends = newTurn(calls), newTurn(calls)
-	if reads {
-		t.reads = t.begins
+	if t.reads = t.begins; reads > 0 {
+		t.reads = newTurn(reads)
 	}
 	return t
 }
@@ -51,9 +52,7 @@ func turnsOf(s store.Store) (t turns) {
 // of are the turns that a call takes one of.
 func (t turns) of(op string) *turn {
 	switch op {
-	case "load":
-		return t.reads
-	case "claim", "begin":
+	case "load", "claim", "begin":
 		return t.begins
 	}
 	return t.ends

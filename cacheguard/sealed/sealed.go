@@ -163,11 +163,11 @@ func (s *Store) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, 
 }
 
 // Parallel is that of the store underneath; zero if that does not say.
-func (s *Store) Parallel() (calls int, reads bool) {
-	if p, ok := s.Store.(interface{ Parallel() (int, bool) }); ok {
+func (s *Store) Parallel() (calls, reads int) {
+	if p, ok := s.Store.(interface{ Parallel() (int, int) }); ok {
 		return p.Parallel()
 	}
-	return 0, true
+	return 0, 0
 }
 
 // Listen implements [store.Leases]. What a message brings along is believed like

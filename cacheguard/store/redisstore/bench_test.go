@@ -41,9 +41,26 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
+// BenchmarkLoadTogether is the same for reads that are sent together.
+func BenchmarkLoadTogether(b *testing.B) {
+	ctx := context.Background()
+	client := newClient(b, sharedServer(b).Addr)
+	s := newStore(b, client, pipelined)
+	key := newKey(b)
+	if err := s.Set(ctx, store.Write{Key: key, Content: value(strings.Repeat("x", 1<<10))}); err != nil {
+		b.Fatal(err)
+	}
+	name := redisstore.EntryName(key)
+	get := func() error { _, err := client.Get(ctx, name).Bytes(); return err }
+	load := func() error { _, err := s.Load(ctx, key); return err }
+	for _, goroutines := range []int{1, 32, 256} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) { takeTurns(b, goroutines, get, load) })
+	}
+}
+
 // takeTurns runs b.N calls of each kind in slices and reports both times.
 func takeTurns(b *testing.B, goroutines int, bare, ours func() error) {
-	const slice = 500
+	slice := max(500, 20*goroutines)
 	var took [2]time.Duration
 	for done := 0; done < b.N; done += slice {
 		for i, call := range []func() error{bare, ours} {

@@ -43,14 +43,15 @@ type Options struct {
 	// the farther the server is, the more pipelines are worth their fewer reads
 	// each.
 	//
-	// What is promised does not change. Every call returns within Timeout.
-	// There is no goroutine beyond the callers': a server that hangs holds at
-	// most MaxCalls of them, for at most Timeout, and is sent nothing later
-	// that nobody waits for any more. Reads whose connection broke before the
-	// reply are sent once more, on another. What is shared is bad luck: a
-	// connection that hangs, or a reply of many megabytes, holds up all reads
-	// of its pipeline; and tracing hooks of the client see a pipeline in the
-	// name of the call that sent it.
+	// What is promised does not change. Every call returns within Timeout; when
+	// that is up for the first call of a pipeline, it is for all of it. There
+	// is no goroutine beyond the callers': a server that hangs holds at most
+	// MaxCalls of them, for at most Timeout, and is sent nothing later that
+	// nobody waits for any more. Reads whose connection broke before the reply
+	// are sent once more, on another. What is shared is bad luck: a connection
+	// that hangs, or a reply of many megabytes, holds up all reads of its
+	// pipeline; and tracing hooks of the client see a pipeline in the name of
+	// its first call.
 	//
 	// Only a *redis.Client (one server, or Sentinel) is used so. With any
 	// other, and for a call whose context can end, reads go by themselves; so

@@ -22,9 +22,9 @@ import (
 // a lane, and then sends all that have joined by then. So a read is sent after
 // it arrived, which is all that P2 asks.
 //
-// No goroutine and no timer is the pipeline's own. A sender sends on its
-// caller's goroutine, within the bound of its own call (runner.runHere). It was
-// there first, so its deadline is the first of the batch: when that has come,
+// No goroutine and no queue is the pipeline's own. A sender sends on its
+// caller's goroutine, within the bound of its own call (runner.runHere). It
+// joined first, so its deadline is the first of the batch: when that has come,
 // whether for a lane or for the replies, the batch is over for all. So nothing
 // outlives the calls that are under way, which MaxCalls bounds and Close waits
 // for, and nothing that nobody waits for any more is sent to a server that has
@@ -36,6 +36,7 @@ type pipeline struct {
 
 	mu   sync.Mutex
 	open *batch // the one to join; nil if there is none. Guarded by mu, with its commands
+	size int    // commands of the last batch: the next is likely as large. Guarded by mu
 }
 
 const (
@@ -121,7 +122,7 @@ func (p *pipeline) join(r readable) (b *batch, sender bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == nil {
-		p.open, sender = &batch{done: make(chan struct{})}, true
+		p.open, sender = &batch{commands: make([]redis.Cmder, 0, p.size), done: make(chan struct{})}, true
 	}
 	b = p.open
 	b.commands = r.queue(b.commands)
@@ -138,24 +139,28 @@ func (p *pipeline) shut(b *batch) []redis.Cmder {
 	if p.open == b {
 		p.open = nil
 	}
+	p.size = len(b.commands)
 	return b.commands
 }
 
 // free hands the lane on: to the sender that has waited longest, if one waits.
 func (p *pipeline) free() { p.lanes <- struct{}{} }
 
-// send waits for a lane and sends b. Whatever happens, b is done after it: also
-// if a hook of the client panics.
+// send waits for a lane and sends b, if there still is time. Whatever happens, b
+// is done after it: also if a hook of the client panics.
 func (p *pipeline) send(ctx context.Context, b *batch) error {
 	defer close(b.done)
 	b.err = errSender
 	select {
 	case <-p.lanes:
 		defer p.free()
-		b.err = p.exchange(ctx, p.shut(b))
 	case <-ctx.Done():
-		p.shut(b)
-		b.err = errTimeout
+	}
+	commands := p.shut(b)
+	if ctx.Err() != nil {
+		b.err = errTimeout // a connection is not spoilt for it
+	} else {
+		b.err = p.exchange(ctx, commands)
 	}
 	return b.err
 }
