@@ -36,6 +36,15 @@
 // If the store is out of reach, each process collapses on its own, and nothing
 // is kept; no request fails because of it.
 //
+// # How it is purged
+//
+// A request with an unsafe method that succeeds removes its URL. The application
+// removes the rest: [Cache.Invalidate] a URL with all its variants,
+// [Cache.InvalidateVariant] one of them, [Cache.InvalidateTags] whatever bears a
+// name, [Cache.InvalidateAll] everything, in every process and although it may
+// just be being made; Expire and its like make it stale instead.
+// [Cache.PurgeHandler] does the same over HTTP, for those whom you let.
+//
 // # Where to put it
 //
 // Before the cache belongs what decides who may ask (authentication,

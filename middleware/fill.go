@@ -28,6 +28,8 @@ type fill struct {
 	probe  bool // it finds out for its own request alone; see job.probing
 	key    string
 	above  *response // the entry above, for a variant
+	url    string    // key of the URL's entry
+	trail  string    // what tells the variant from the URL's others
 	epoch  string    // of the tags, when the run began
 	begun  uint64    // number of its last run among the arrivals
 	outer  http.Header
@@ -127,7 +129,7 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		return nil, f.cooled(prev, e)
 	case shared:
 		p := f.keep(prev, v, t)
-		return p, f.tag(ctx, p, asked)
+		return p, f.settle(ctx, p, asked)
 	}
 	return nil, f.cooled(prev, f.notShared(v))
 }
@@ -314,6 +316,16 @@ func (f *fill) keep(prev cacheguard.Entry[*response], v verdict, t *run) *respon
 	return p.ready()
 }
 
+// settle gives what is to be kept the rest of what it needs: its tags, and a
+// seat among the variants of its URL.
+func (f *fill) settle(ctx context.Context, p *response, asked time.Time) error {
+	if err := f.tag(ctx, p, asked); err != nil {
+		return err
+	}
+	f.seat(ctx, p)
+	return nil
+}
+
 // response makes a response of an answer's header: what is kept of it, and how
 // it may be reused.
 func (f *fill) response(prev cacheguard.Entry[*response], v verdict, sent http.Header) *response {
@@ -349,24 +361,35 @@ func (f *fill) response(prev cacheguard.Entry[*response], v verdict, sent http.H
 // freshen makes a response of what is kept and a 304 that says it still holds
 // (RFC 9111 3.2, 4.3.4).
 func (f *fill) freshen(ctx context.Context, known *response, prev cacheguard.Entry[*response], t *run, asked time.Time) (*response, error) {
-	merged := cloneHeader(known.header)
-	for name, values := range f.c.opts.kept(t.sent, nil) {
-		if !fixedBy304[name] {
-			merged[name] = values
-		}
-	}
+	merged := f.merge(known, t.sent)
 	v := f.judge(nil, prev, asked)(known.status, merged)
 	p := f.response(prev, v, merged)
 	p.status, p.body, p.trailer = known.status, known.body, known.trailer
 	p.ready()
 	switch v.class {
 	case classStore:
-		return p, f.tag(ctx, p, asked)
+		return p, f.settle(ctx, p, asked)
 	case classHandOver:
 		p.lifetime, p.grace = 0, 0
 		return p, nil
 	}
 	return p, f.notShared(v)
+}
+
+// merge returns the header of what is kept with the fields of an answer that
+// vouches for it (RFC 9111 3.2), to be judged: with the Age of that answer, which
+// is not kept.
+func (f *fill) merge(known *response, sent http.Header) http.Header {
+	merged := cloneHeader(known.header)
+	for name, values := range f.c.opts.kept(sent, nil) {
+		if !fixedBy304[name] {
+			merged[name] = values
+		}
+	}
+	if age := sent["Age"]; age != nil {
+		merged["Age"] = age
+	}
+	return merged
 }
 
 // fixedBy304 are fields that describe the stored bytes: a 304 does not change

@@ -27,12 +27,14 @@ type job struct {
 
 	// The walk from the URL's entry down to the variant that r selects.
 	key          string
+	trail        string // of its variant parts, those of the keys' that do not change with the branch
 	depth        int
 	above        *response // the entry above, for a variant
 	aboveExpired bool      // that was made stale by hand
 
 	// What the last Do has found.
 	seen   sight
+	aged   bool // the answer that was taken is stale
 	forced bool // a stored answer was turned down although it is fresh
 	stale  bool // a stored answer was turned down because it is not
 
@@ -158,6 +160,7 @@ func (j *job) accept(e cacheguard.Entry[*response]) cacheguard.Use {
 	if j.tagsStand(e, &s) {
 		use = j.c.opts.decide(&j.adm, p, s)
 	}
+	j.aged = !s.fresh
 	switch use {
 	case useTake:
 		j.take()
@@ -218,6 +221,8 @@ func (j *job) askedSince(e cacheguard.Entry[*response]) bool {
 	p := e.Value
 	here := p.madeBy == j.c
 	switch {
+	case p.rules.has(ruleOlder):
+		return false
 	case p.handOver() && !j.adm.cc.noCache && (p.status >= 500 || !here):
 		// The guard gives it only to those who were waiting when it came. Of a
 		// failure that is all there is to know; how long they had been waiting,
@@ -241,7 +246,7 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 	}
 	j.fill = &fill{
 		c: j.c, next: j.next, req: r, route: ownRoute(j.r.Context()),
-		policy: j.policy, adm: j.adm, probe: j.probing, key: j.key, above: j.above,
+		policy: j.policy, adm: j.adm, probe: j.probing, key: j.key, above: j.above, url: j.url, trail: j.trail,
 		outer: http.Header{"Cache-Control": j.w.Header()["Cache-Control"]},
 		shape: j.w,
 	}
@@ -354,6 +359,7 @@ func (j *job) descend(e cacheguard.Entry[*response]) (again bool) {
 		j.forward(fwdBypass, "variants")
 		return false
 	}
+	j.trail += key[len(j.key)+branchPart:]
 	j.key, j.above, j.aboveExpired = key, e.Value, expiredByHand(e)
 	j.forced, j.stale = false, false
 	return true
@@ -389,7 +395,9 @@ func (j *job) mayServeStale(e cacheguard.Entry[*response]) bool {
 		return false
 	}
 	s := j.standing(e)
-	return j.tagsStand(e, &s) && j.c.opts.decideOnError(&j.adm, e.Value, s)
+	stand := j.tagsStand(e, &s)
+	j.aged = !s.fresh
+	return stand && j.c.opts.decideOnError(&j.adm, e.Value, s)
 }
 
 // refuse answers in the handler's place.

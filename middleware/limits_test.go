@@ -238,6 +238,7 @@ func TestOptionsOutOfRangeSayWhatToWrite(t *testing.T) {
 		"MaxBody":              {MaxBody: -1},
 		"MaxKey":               {MaxKey: 1 << 20},
 		"MaxWaiting":           {MaxWaiting: -1},
+		"MaxVariants":          {MaxVariants: 10_001},
 		"Targets":              {Targets: []string{"not a field"}},
 		"Strip":                {Strip: []string{""}},
 		"KeyHeaders":           {KeyHeaders: []string{"a:b"}},

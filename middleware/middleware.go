@@ -21,6 +21,7 @@ type Cache struct {
 	keys  keyer
 	guard *cacheguard.Guard[*response]
 	marks *marks // generations of URLs and tags
+	seats *seats // for the variants of each URL
 
 	audience audience      // who waits for a run of this process
 	logins   recent        // what is known of the answers to requests with credentials
@@ -79,6 +80,10 @@ func New(s store.Store, opts Options) (*Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("middleware: %w", errors.Join(err, c.guard.Close()))
 	}
+	c.seats, err = newSeats(s, &opts)
+	if err != nil {
+		return nil, fmt.Errorf("middleware: %w", errors.Join(err, c.guard.Close(), c.marks.close()))
+	}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -126,7 +131,7 @@ func (c *Cache) Close() error {
 	c.closed = true
 	c.mu.Unlock()
 	c.end()
-	err := errors.Join(c.guard.Close(), c.marks.close())
+	err := errors.Join(c.guard.Close(), c.marks.close(), c.seats.close())
 	return errors.Join(err, c.waitForRuns())
 }
 

@@ -55,6 +55,14 @@ type Options struct {
 	// past the cache. 0: 4 KiB. At most 8 KiB.
 	MaxKey int
 
+	// MaxVariants bounds how many variants of one URL the fleet keeps, so that a
+	// field in Vary that takes any value does not fill the store. Once there are
+	// so many, others are answered and collapsed like any, and not kept, until
+	// one of the first has expired. Within the last fifth some are refused
+	// already. What is part of the key (Tenant, Identity, KeyHeaders, KeyCookies)
+	// is not counted. 0: 100. At most 10000.
+	MaxVariants int
+
 	// Targets are the targeted Cache-Control fields that this cache obeys, the
 	// most specific first (RFC 9213). nil: CDN-Cache-Control. Empty: none.
 	Targets []string
@@ -247,6 +255,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxKey < 64 || o.MaxKey > 8<<10 {
 		bad("Options.MaxKey is %d; use 64 to 8192, or 0 for 4096", o.MaxKey)
+	}
+	if o.MaxVariants == 0 {
+		o.MaxVariants = 100
+	}
+	if o.MaxVariants < 1 || o.MaxVariants > 10_000 {
+		bad("Options.MaxVariants is %d; use 1 to 10000, or 0 for 100", o.MaxVariants)
 	}
 	if o.MaxWaiting == 0 {
 		o.MaxWaiting = 100_000

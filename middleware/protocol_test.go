@@ -111,6 +111,33 @@ func TestAStaleAnswerIsAskedAboutAndFreshened(t *testing.T) {
 	})
 }
 
+func TestA304ThatIsOldItselfFreshensNoLongerThanThat(t *testing.T) {
+	inBubble(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=10")
+		w.Header().Set("Etag", `"v1"`)
+		if r.Header.Get("If-None-Match") != "" {
+			w.Header().Set("Age", "8") // from a cache behind this one
+			w.WriteHeader(304)
+			return
+		}
+		io.WriteString(w, "page")
+	}, func(b *bench) {
+		b.get("/p")
+		time.Sleep(11 * time.Second)
+		if a := b.get("/p"); !hasStatus(a, "fwd-status=304") || a.header.Get("Age") != "8" {
+			t.Errorf("freshened: %v", a.header)
+		}
+		time.Sleep(time.Second)
+		if a := b.get("/p"); !a.cached() || a.header.Get("Age") != "9" {
+			t.Errorf("a second later: %v", a.header)
+		}
+		time.Sleep(2 * time.Second)
+		if a := b.get("/p"); a.cached() {
+			t.Errorf("fresh for longer than the 304 was: %v", a.header)
+		}
+	})
+}
+
 func TestA304ThatSpeaksOfSomethingElseIsNotBelieved(t *testing.T) {
 	var n atomic.Int64
 	inBubble(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
