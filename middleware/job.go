@@ -317,7 +317,7 @@ func (j *job) answerWithout(e cacheguard.Entry[*response], err error, own *run) 
 	case errors.As(err, &pass), errors.As(err, &unshared):
 		j.forward(fwdMiss, "pass")
 	case errors.Is(err, cacheguard.ErrNotCached):
-		j.notCached()
+		j.notCached(e)
 	case errors.Is(err, errTooLate):
 		j.forward(j.fwd(), "stream")
 	case errors.Is(err, errProbing):
@@ -366,15 +366,16 @@ func (j *job) descend(e cacheguard.Entry[*response]) (again bool) {
 }
 
 // notCached answers a request that does not run the handler for others: a HEAD,
-// or one that is only to be answered by what is stored.
-func (j *job) notCached() {
+// or one that is only to be answered by what is stored. e is what is kept and was
+// not good enough.
+func (j *job) notCached(e cacheguard.Entry[*response]) {
 	switch {
 	case j.adm.cc.onlyIfCached:
 		j.refuse(http.StatusGatewayTimeout, 0, "only-if-cached")
 	case j.crowded && j.r.Method == http.MethodGet:
 		j.refuse(http.StatusServiceUnavailable, time.Second, "crowded")
 	default:
-		j.forward(j.fwd(), "")
+		j.forwardHead(e)
 	}
 }
 
