@@ -45,6 +45,13 @@
 // just be being made; Expire and its like make it stale instead.
 // [Cache.PurgeHandler] does the same over HTTP, for those whom you let.
 //
+// # What is not in the key
+//
+// A handler that reads a request field, and says so neither in Vary nor in
+// [Options].KeyHeaders, lets one client decide what others get. [Options].Audit
+// finds such handlers in development; [Options].HideHeaders keeps fields from
+// them.
+//
 // # Where to put it
 //
 // Before the cache belongs what decides who may ask (authentication,

@@ -323,6 +323,9 @@ func (f *fill) settle(ctx context.Context, p *response, asked time.Time) error {
 		return err
 	}
 	f.seat(ctx, p)
+	if !p.handOver() {
+		f.audit(p)
+	}
 	return nil
 }
 

@@ -243,6 +243,7 @@ func TestOptionsOutOfRangeSayWhatToWrite(t *testing.T) {
 		"Strip":                {Strip: []string{""}},
 		"KeyHeaders":           {KeyHeaders: []string{"a:b"}},
 		"TagHeaders":           {TagHeaders: []string{"a b"}},
+		"AuditHeaders":         {AuditHeaders: []string{"a b"}},
 		"SetCookie":            {SetCookie: 7},
 		"StatusName":           {StatusName: "a b"},
 		"FillLimit":            {FillLimit: -1},

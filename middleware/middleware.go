@@ -26,6 +26,7 @@ type Cache struct {
 	audience audience      // who waits for a run of this process
 	logins   recent        // what is known of the answers to requests with credentials
 	escapes  chan struct{} // runs of those who have waited too long
+	auditor  *auditor      // nil: off
 	waiting  atomic.Int64  // requests that wait for a run
 	off      atomic.Bool
 
@@ -54,7 +55,7 @@ func New(s store.Store, opts Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{opts: opts, escapes: make(chan struct{}, maxEscapes), keys: keyer{
+	c := &Cache{opts: opts, escapes: make(chan struct{}, maxEscapes), auditor: newAuditor(opts.Audit), keys: keyer{
 		tenant:    opts.Tenant,
 		identity:  opts.Identity,
 		headers:   opts.KeyHeaders,

@@ -164,6 +164,18 @@ type Options struct {
 	// quick and safe for concurrent use.
 	Observe func(Outcome)
 
+	// Audit, if set, is told what answers depend on without saying so: request
+	// fields that the handler reads and that are neither in Vary nor in the key
+	// (cache poisoning). It is for development and tests: each page that is
+	// stored is asked for some six times more, in the background, with fields
+	// changed, and the answers are compared; an input that makes a difference
+	// costs some tens more. That is done once in ten minutes for a page, and for
+	// one page at a time. Audit is called by one goroutine at a time.
+	// AuditHeaders are fields to try besides those that are known to be read
+	// often, and those that the request has.
+	Audit        func(Unkeyed)
+	AuditHeaders []string
+
 	// Near is a copy of answers in this process. Zero: off.
 	Near cacheguard.Near
 
@@ -280,7 +292,7 @@ func (o Options) withDefaults() (Options, error) {
 	if !isToken(o.StatusName) || !(isAlpha(o.StatusName[0]) || o.StatusName[0] == '*') {
 		bad("Options.StatusName is %q; use a token that begins with a letter, such as \"cacheguard\"", o.StatusName)
 	}
-	for name, list := range map[string]*[]string{"Targets": &o.Targets, "Strip": &o.Strip, "HideHeaders": &o.HideHeaders, "KeyHeaders": &o.KeyHeaders, "TagHeaders": &o.TagHeaders} {
+	for name, list := range map[string]*[]string{"Targets": &o.Targets, "Strip": &o.Strip, "HideHeaders": &o.HideHeaders, "KeyHeaders": &o.KeyHeaders, "TagHeaders": &o.TagHeaders, "AuditHeaders": &o.AuditHeaders} {
 		canon, err := canonicalNames(*list)
 		if err != nil {
 			bad("Options.%s: %v", name, err)
