@@ -269,6 +269,77 @@ func TestWhatIsLeftOfAPurgedVariantIsServedToNobody(t *testing.T) {
 	})
 }
 
+func TestAPurgeOfAnExpiredVariantLeavesTheOthersExpired(t *testing.T) {
+	inBubble(t, Options{}, variantsOf("max-age=60"), func(b *bench) {
+		b.get("/p", "A", "x")
+		b.get("/p", "A", "y")
+		if err := b.cache.Expire(b.t.Context(), "http://site.test/p"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.cache.InvalidateVariant(b.t.Context(), selecting(t, "http://site.test/p", "A", "x")); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range []string{"x", "y"} {
+			if a := b.get("/p", "A", v, "Cache-Control", "only-if-cached"); a.status != 504 {
+				t.Errorf("%s: got %d %v", v, a.status, a.header["Cache-Status"])
+			}
+		}
+	})
+}
+
+// An entry that was written after a request came says nothing of when the
+// handler was asked, if it is a copy of an older one.
+func TestACopyOfAnOlderAnswerIsNotTakenForANewOne(t *testing.T) {
+	p := &response{status: 200, header: http.Header{}, lifetime: time.Minute, grace: time.Minute}
+	e := cacheguard.Entry[*response]{Value: p, State: cacheguard.Fresh, Age: 10 * time.Second, Left: 50 * time.Second, TTL: time.Minute, Keep: 110 * time.Second}
+	waiting := &job{c: &Cache{}, arrived: time.Now().Add(-time.Second)}
+	for name, copied := range map[string]*response{"expired": spent(e), "purged": gone(e)} {
+		written := cacheguard.Entry[*response]{Value: copied, State: cacheguard.Stale, Age: 10 * time.Millisecond, Keep: time.Minute}
+		if waiting.askedSince(written) {
+			t.Errorf("%s: it passes for an answer that was asked for since", name)
+		}
+	}
+	own := cacheguard.Entry[*response]{Value: p, State: cacheguard.Fresh, Age: 10 * time.Millisecond}
+	if !waiting.askedSince(own) {
+		t.Error("an answer of its own age does not")
+	}
+}
+
+// counted counts reads.
+type counted struct {
+	store.Store
+	loads atomic.Int64
+}
+
+func (c *counted) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	c.loads.Add(1)
+	return c.Store.Load(ctx, key)
+}
+
+// The copy of this process may be of an entry whose variants are gone.
+func TestAPurgeOfAVariantNeverGoesByACopy(t *testing.T) {
+	s := &counted{Store: memstore.New(memstore.Options{})}
+	c, err := New(s, Options{Near: cacheguard.Near{MaxEntries: 100}, KeyHeaders: []string{"X-Site"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	b := &bench{t: t, cache: c, h: c.Handler(page("max-age=60"))}
+	b.get("/p")
+	b.get("/p")
+	before := s.loads.Load()
+	if a := b.get("/p"); !a.cached() || s.loads.Load() != before {
+		t.Fatalf("the near cache is not used: %d reads", s.loads.Load()-before)
+	}
+	key, err := c.presentKey(t.Context(), selecting(t, "http://site.test/p"))
+	if err != nil || s.loads.Load() != before+1 {
+		t.Errorf("the generation is a copy: %d reads, %v", s.loads.Load()-before, err)
+	}
+	if e := c.stored(t.Context(), key); e.State == 0 || s.loads.Load() != before+2 {
+		t.Errorf("the entry is a copy: %d reads, %v", s.loads.Load()-before, e.State)
+	}
+}
+
 func TestAPurgeOfAVariantThatDoesNotReachTheStoreSaysSo(t *testing.T) {
 	c, err := New(unreachable{brokenStore{memstore.New(memstore.Options{})}}, Options{})
 	if err != nil {
