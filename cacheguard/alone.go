@@ -3,8 +3,9 @@ package cacheguard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
 // withoutLease is what a flight does when the store cannot be asked for a
@@ -32,44 +33,50 @@ var errPutOff = errors.New("cacheguard: the store is out of reach; the rebuild i
 // each attempt costs a claim or a time-out.
 const backgroundRest = time.Second
 
-// loadAlone loads without a lease. Nothing is stored, and nothing proves that
+// loadAlone loads without a lease. Nothing is stored for the fleet, and nothing proves that
 // the value is not older than an invalidation: it is for those who were there
 // before the load began (S30).
 //
-// There is a bound on these loads over all keys. Waiting for one's turn takes
-// WaitLimit at most. A load that another load asks for runs on the place of
-// that one: were each to need its own, loads that hold all places could wait for
-// one more.
+// There is a bound on these loads over all keys: see takePlace.
 func (f *flight[V]) loadAlone() outcome[V] {
 	f.alone = true
-	if linkFrom(f.ctx) == nil {
-		wait := f.sh.sofar()
-		if err := f.g.takePlace(); err != nil {
-			return outcome[V]{answers: true, err: err, upTo: wait}
-		}
-		defer f.g.outages.Release(1)
+	wait := f.sh.sofar()
+	leave, err := f.takePlace()
+	if err != nil {
+		return outcome[V]{answers: true, err: err, upTo: wait}
 	}
+	defer leave()
 	time.Sleep(aloneGather)
+	f.held = f.g.heldOff(f.sh, f.key)
 	since, began := time.Now(), f.sh.sofar()
 	run := f.startLoad(since, 0)
 	defer run.end()
 	r := run.await()
 	f.g.loaded(f, LoadInfo{Took: r.took, Err: r.err})
-	return f.sh.unstored(f.g, f.key, r, began)
+	out := f.sh.unstored(f.g, f.key, r, began)
+	if f.g.near != nil && out.err == nil {
+		f.keepNear(out.entry, since)
+	}
+	return out
 }
 
-// takePlace waits for a place among the loads without a lease.
-func (g *Guard[V]) takePlace() error {
-	ctx, cancel := context.WithTimeout(g.ctx, g.opts.WaitLimit)
-	defer cancel()
-	err := g.outages.Acquire(ctx, 1)
-	switch {
-	case err == nil:
-		return nil
-	case g.ctx.Err() != nil:
-		return ErrClosed
+// keepNear lets the near cache have what was loaded without a lease, for its
+// TTL: in an outage the origin is then asked once in that time, instead of all
+// the time. What another process writes meanwhile is seen here a TTL later, as
+// ever with a near cache; what this one writes, at once.
+func (f *flight[V]) keepNear(e Entry[V], sent time.Time) {
+	c := store.Content{TTL: f.g.opts.NegativeTTL}
+	if !e.isAbsent() {
+		var err error
+		if c, err = f.g.content(f.key, e.Value); err != nil {
+			return
+		}
 	}
-	return fmt.Errorf("%w: OutageLoads (%d) loads are running without a lease", ErrWaitLimit, g.opts.OutageLoads)
+	if c.TTL <= 0 || f.heldOff() {
+		return
+	}
+	e.Age, e.Left, e.TTL = 0, c.TTL, c.TTL
+	f.sh.copyNear(f.g, f.key, func() bool { return !f.overtaken }, e, sent.Sub(f.g.epoch), min(f.g.near.ttl, c.TTL), len(c.Payload))
 }
 
 // aloneGather is how long a load without a lease lets others come before it

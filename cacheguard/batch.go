@@ -20,6 +20,8 @@ type batch[V any] struct {
 
 	rebuilds []*flight[V] // to be begun when all flights have been made, or the first would not wait for the others
 
+	place sharedPlace // for those that load without a lease
+
 	claims gathering[store.Claim, store.Verdict]
 	loads  gathering[joint, V]
 	fills  gathering[store.Filling, struct{}]
@@ -32,16 +34,17 @@ type joint struct {
 }
 
 func newBatch[V any](g *Guard[V], ctx context.Context, load ManyLoader[V]) *batch[V] {
-	b := &batch[V]{g: g, ctx: ctx, many: load}
+	b := &batch[V]{g: g, ctx: ctx, many: load, place: newSharedPlace()}
 	b.claims.do = func(claims []store.Claim) ([]store.Verdict, []error) {
 		verdicts, errs := g.store.ClaimMany(g.ctx, claims)
-		granted := 0
+		loads := 0
 		for i, v := range verdicts {
-			if v.Outcome == store.Granted && (errs == nil || errs[i] == nil) {
-				granted++
+			// Who cannot claim loads without a lease.
+			if v.Outcome == store.Granted || isUnstored(v) || errs != nil && errs[i] != nil {
+				loads++
 			}
 		}
-		b.loads.expect(granted)
+		b.loads.expect(loads)
 		return verdicts, errs
 	}
 	b.loads.do = b.loadJointly

@@ -41,6 +41,7 @@ type breaker struct {
 	opened func()      // starts a task that calls probe until it returns true
 	probed atomic.Bool // that task was started since the breaker was closed
 	tells  *reporter
+	turns  turns
 
 	// news is a change that the hooks have not been told of: the library tells
 	// it to us under its lock, where no hook may run.
@@ -55,7 +56,7 @@ const (
 )
 
 func newBreaker(s store.Store, opened func(), tells *reporter) *breaker {
-	b := &breaker{Store: s, opened: opened, tells: tells}
+	b := &breaker{Store: s, opened: opened, tells: tells, turns: turnsOf(s)}
 	b.cb = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        "cacheguard store",
 		MaxRequests: 1,
@@ -92,6 +93,23 @@ func (b *breaker) refused(op string) error {
 		return nil
 	}
 	return &store.Fault{Op: op, Class: store.ClassConnection, Err: errBreakerOpen}
+}
+
+// enter lets a call at the store, and returns its turn, to be left, or the fault
+// of a call that is not made.
+func (b *breaker) enter(ctx context.Context, op string) (turn, error) {
+	if err := b.refused(op); err != nil {
+		return nil, err
+	}
+	t := b.turns.of(op)
+	if err := t.take(ctx, op); err != nil {
+		return nil, err
+	}
+	if err := b.refused(op); err != nil { // those before it have found the store ill
+		t.leave()
+		return nil, err
+	}
+	return t, nil
 }
 
 // heard takes the result of a call that was sent at began.
@@ -162,9 +180,11 @@ func (b *breaker) probe(ctx context.Context, key store.Key) bool {
 }
 
 func (b *breaker) Load(ctx context.Context, key store.Key) (store.Entry, error) {
-	if err := b.refused("load"); err != nil {
+	turn, err := b.enter(ctx, "load")
+	if err != nil {
 		return store.Entry{}, err
 	}
+	defer turn.leave()
 	began := b.tells.sent()
 	e, err := b.Store.Load(ctx, key)
 	b.heard("load", 1, began, err)
@@ -172,9 +192,11 @@ func (b *breaker) Load(ctx context.Context, key store.Key) (store.Entry, error) 
 }
 
 func (b *breaker) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
-	if err := b.refused("claim"); err != nil {
+	turn, err := b.enter(ctx, "claim")
+	if err != nil {
 		return store.Verdict{}, err
 	}
+	defer turn.leave()
 	began := b.tells.sent()
 	v, err := b.Store.Claim(ctx, c)
 	b.heard("claim", 1, began, err)
@@ -183,8 +205,9 @@ func (b *breaker) Claim(ctx context.Context, c store.Claim) (store.Verdict, erro
 
 func (b *breaker) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, []error) {
 	entries := make([]store.Entry, len(keys)) // also if the call is refused
-	errs := b.callMany("load", len(keys), func() (errs []error) {
-		entries, errs = b.Store.LoadMany(ctx, keys)
+	errs := b.inPieces(ctx, "load", len(keys), nil, func(from, to int) []error {
+		some, errs := b.Store.LoadMany(ctx, keys[from:to])
+		copy(entries[from:to], some)
 		return errs
 	})
 	return entries, errs
@@ -192,27 +215,29 @@ func (b *breaker) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry
 
 func (b *breaker) ClaimMany(ctx context.Context, claims []store.Claim) ([]store.Verdict, []error) {
 	verdicts := make([]store.Verdict, len(claims))
-	errs := b.callMany("claim", len(claims), func() (errs []error) {
-		verdicts, errs = b.Store.ClaimMany(ctx, claims)
+	errs := b.inPieces(ctx, "claim", len(claims), nil, func(from, to int) []error {
+		some, errs := b.Store.ClaimMany(ctx, claims[from:to])
+		copy(verdicts[from:to], some)
 		return errs
 	})
 	return verdicts, errs
 }
 
 func (b *breaker) FillMany(ctx context.Context, fills []store.Filling) []error {
-	return b.callMany("fill", len(fills), func() []error { return b.Store.FillMany(ctx, fills) })
+	size := func(i int) int { return len(fills[i].Content.Payload) }
+	return b.inPieces(ctx, "fill", len(fills), size, func(from, to int) []error { return b.Store.FillMany(ctx, fills[from:to]) })
 }
 
 func (b *breaker) Release(ctx context.Context, g store.Grant, f *store.Failure) error {
-	return b.call("release", func() error { return b.Store.Release(ctx, g, f) })
+	return b.call(ctx, "release", func() error { return b.Store.Release(ctx, g, f) })
 }
 
 func (b *breaker) Fill(ctx context.Context, g store.Grant, c store.Content) error {
-	return b.call("fill", func() error { return b.Store.Fill(ctx, g, c) })
+	return b.call(ctx, "fill", func() error { return b.Store.Fill(ctx, g, c) })
 }
 
 func (b *breaker) Begin(ctx context.Context, key store.Key, keep time.Duration) (begun store.Begun, err error) {
-	err = b.call("begin", func() error {
+	err = b.call(ctx, "begin", func() error {
 		begun, err = b.Store.Begin(ctx, key, keep)
 		return err
 	})
@@ -220,39 +245,43 @@ func (b *breaker) Begin(ctx context.Context, key store.Key, keep time.Duration) 
 }
 
 func (b *breaker) Set(ctx context.Context, w store.Write) error {
-	return b.call("set", func() error { return b.Store.Set(ctx, w) })
+	return b.call(ctx, "set", func() error { return b.Store.Set(ctx, w) })
 }
 
 func (b *breaker) Invalidate(ctx context.Context, keys []store.Key) []error {
-	return b.callMany("invalidate", len(keys), func() []error { return b.Store.Invalidate(ctx, keys) })
+	return b.inPieces(ctx, "invalidate", len(keys), nil, func(from, to int) []error { return b.Store.Invalidate(ctx, keys[from:to]) })
 }
 
 func (b *breaker) Expire(ctx context.Context, keys []store.Key) []error {
-	return b.callMany("expire", len(keys), func() []error { return b.Store.Expire(ctx, keys) })
+	return b.inPieces(ctx, "expire", len(keys), nil, func(from, to int) []error { return b.Store.Expire(ctx, keys[from:to]) })
 }
 
 func (b *breaker) Renew(ctx context.Context, renewals []store.Renewal) []error {
-	return b.callMany("renew", len(renewals), func() []error { return b.Store.Renew(ctx, renewals) })
+	return b.callMany(ctx, "renew", len(renewals), func() []error { return b.Store.Renew(ctx, renewals) })
 }
 
-func (b *breaker) call(op string, do func() error) error {
-	if err := b.refused(op); err != nil {
+func (b *breaker) call(ctx context.Context, op string, do func() error) error {
+	turn, err := b.enter(ctx, op)
+	if err != nil {
 		return err
 	}
+	defer turn.leave()
 	began := b.tells.sent()
-	err := do()
+	err = do()
 	b.heard(op, 1, began, err)
 	return err
 }
 
-func (b *breaker) callMany(op string, n int, do func() []error) []error {
-	if err := b.refused(op); err != nil {
+func (b *breaker) callMany(ctx context.Context, op string, n int, do func() []error) []error {
+	turn, err := b.enter(ctx, op)
+	if err != nil {
 		errs := make([]error, n)
 		for i := range errs {
 			errs[i] = err
 		}
 		return errs
 	}
+	defer turn.leave()
 	began := b.tells.sent()
 	errs := do()
 	b.heard(op, n, began, errors.Join(errs...))

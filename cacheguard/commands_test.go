@@ -17,6 +17,10 @@ import (
 // the number of its callers and however long the load: the read, the claim, and
 // the fill or, for a follower, the read after the message.
 func TestStormSendsAtMostThreeCommandsPerProcess(t *testing.T) {
+	onReadPaths(t, stormSendsAtMostThreeCommandsPerProcess)
+}
+
+func stormSendsAtMostThreeCommandsPerProcess(t *testing.T, opts redisstore.Options) {
 	server := redistest.Start(t)
 	for _, takes := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {
@@ -26,7 +30,7 @@ func TestStormSendsAtMostThreeCommandsPerProcess(t *testing.T) {
 			var taps []*tap
 			for range processes {
 				client := redis.NewClient(&redis.Options{Addr: server.Addr})
-				s, err := redisstore.New(client, redisstore.Options{})
+				s, err := redisstore.New(client, opts)
 				if err != nil {
 					t.Fatal(err)
 				}

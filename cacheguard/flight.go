@@ -340,10 +340,14 @@ func (f *flight[V]) take(l look[V], w *wait) (outcome[V], bool) {
 	return out, true
 }
 
-// cool answers with the cooldown that binds the key, and remembers it.
+// cool answers with the cooldown that binds the key, and remembers it; if it is
+// one of what could not be stored, by a load without a lease.
 func (f *flight[V]) cool(w *wait, v store.Verdict) outcome[V] {
 	err := &CooldownError{Left: v.Left, Reason: v.Reason}
 	f.followed(w, false, err)
+	if isUnstored(v) {
+		return f.withoutLease(nil)
+	}
 	f.sh.rest(f.key, v.Left, err)
 	return failed[V](err)
 }

@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// gatherWindow bounds how long the first of a gathering waits for the others.
-// They usually come within microseconds; one that never comes (its key turned
-// out to have a flight already) must not hold up the rest.
-const gatherWindow = 2 * time.Millisecond
+// gatherWindow bounds how long a gathering waits for the next to come. They
+// usually come within microseconds of each other, on a machine that does much
+// else within milliseconds; one that never comes (its key turned out to have a
+// flight already) must not hold up the rest.
+const gatherWindow = 10 * time.Millisecond
 
 // gathering lets several goroutines, each with a piece of work, have it done by
-// one call. It is done when all that are expected have come, or when the first
-// has waited for gatherWindow.
+// one call. It is done when all that are expected have come, or when nobody has
+// come for gatherWindow.
 type gathering[In, Out any] struct {
 	do func([]In) ([]Out, []error) // one result each; errors nil if there is none
 
@@ -54,6 +55,8 @@ func (g *gathering[In, Out]) with(in In) (out Out, err error) {
 		w = &wave[In, Out]{done: make(chan struct{})}
 		w.timer = time.AfterFunc(gatherWindow, func() { g.run(g.take(w)) })
 		g.open = w
+	} else {
+		w.timer.Reset(gatherWindow)
 	}
 	place := len(w.in)
 	w.in = append(w.in, in)

@@ -174,7 +174,7 @@ type ClaimInfo struct {
 }
 
 // LoadInfo tells about one load of the origin. Among its errors, ErrNotFound is
-// an answer, a *PassError no failure, and store.ErrLost says that the load was
+// an answer, one that is [NotShared] no failure, and store.ErrLost says that the load was
 // cancelled because another process had brought a newer value.
 type LoadInfo struct {
 	Key        string

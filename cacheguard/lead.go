@@ -156,7 +156,7 @@ func (f *flight[V]) fill(grant store.Grant, c store.Content) bool {
 	}
 	if err != nil && !errors.Is(err, store.ErrFenced) {
 		f.g.fault(f.key, err)
-		f.g.giveUp(grant) // or the others would wait for a lease without a load
+		f.g.unstored(grant, err) // or the others would wait for a lease without a load
 	}
 	spanned(SpanEnd{Err: err})
 	f.g.filled(f, len(c.Payload), err)
@@ -202,6 +202,9 @@ func (g *Guard[V]) cooldownOf(err error) time.Duration {
 func reason(err error) string {
 	const limit = 200
 	text := strings.ToValidUTF8(err.Error(), "?")
+	if _, ours := err.(unstoredError); !ours && strings.HasPrefix(text, unstoredMark) {
+		text = "failed: " + text // what an origin says is no word of ours
+	}
 	if len(text) > limit {
 		text = strings.ToValidUTF8(text[:limit], "")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
@@ -22,6 +23,12 @@ var mutations = map[string]func(*memstore.Store) store.Store{
 	"an entry of one key is returned for another":                 func(s *memstore.Store) store.Store { return mixesUp{s} },
 	"a message brings what an earlier one has brought":            func(s *memstore.Store) store.Store { return &repeats{Store: s} },
 	"an invalidation lengthens the life of what it was to delete": func(s *memstore.Store) store.Store { return refreshes{s} },
+	"a lease is granted while another one runs":                   func(s *memstore.Store) store.Store { return grantsAll{s} },
+	"failures are not counted":                                    func(s *memstore.Store) store.Store { return forgivesAll{s} },
+	"a failure binds the fleet at once":                           func(s *memstore.Store) store.Store { return blamesAll{s} },
+	"a release does not end the lease":                            func(s *memstore.Store) store.Store { return keepsLeases{s} },
+	"a lease does not run out":                                    func(s *memstore.Store) store.Store { return longLeases{s} },
+	"a LoadMany mixes up its keys":                                func(s *memstore.Store) store.Store { return mixesMany{s} },
 }
 
 func TestSimulationCatchesABrokenProtocol(t *testing.T) {
@@ -147,4 +154,60 @@ func (s *repeats) Listen(space string, fn func(store.Event)) (stop func()) {
 		}
 		fn(ev)
 	})
+}
+
+// grantsAll ends another's lease for whoever asks.
+type grantsAll struct{ *memstore.Store }
+
+func (s grantsAll) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
+	v, err := s.Store.Claim(ctx, c)
+	if err == nil && v.Outcome == store.Held {
+		_ = s.Store.Release(ctx, store.Grant{Key: c.Key, Holder: v.Holder}, nil)
+		return s.Store.Claim(ctx, c)
+	}
+	return v, err
+}
+
+// forgivesAll releases without the failure.
+type forgivesAll struct{ *memstore.Store }
+
+func (s forgivesAll) Release(ctx context.Context, g store.Grant, _ *store.Failure) error {
+	return s.Store.Release(ctx, g, nil)
+}
+
+// blamesAll lets one process's failure bind all: it counts it for another one,
+// too.
+type blamesAll struct{ *memstore.Store }
+
+func (s blamesAll) Release(ctx context.Context, g store.Grant, f *store.Failure) error {
+	err := s.Store.Release(ctx, g, f)
+	if f != nil {
+		g.Holder = store.NewHolder("another", string(g.Holder))
+		_ = s.Store.Release(ctx, g, f)
+	}
+	return err
+}
+
+// keepsLeases lets a lease go on that is given back.
+type keepsLeases struct{ *memstore.Store }
+
+func (s keepsLeases) Release(context.Context, store.Grant, *store.Failure) error { return nil }
+
+// longLeases grants what nobody asked for.
+type longLeases struct{ *memstore.Store }
+
+func (s longLeases) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
+	c.Length, c.Keep = 5*time.Second, 5*time.Second
+	return s.Store.Claim(ctx, c)
+}
+
+// mixesMany gives the first key of a LoadMany the entry of the last.
+type mixesMany struct{ *memstore.Store }
+
+func (s mixesMany) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, []error) {
+	entries, errs := s.Store.LoadMany(ctx, keys)
+	if len(entries) > 1 {
+		entries[0] = entries[len(entries)-1]
+	}
+	return entries, errs
 }

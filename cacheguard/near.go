@@ -18,7 +18,7 @@ import (
 // another process's write is seen here after TTL at the latest.
 //
 // While the store is out of reach, copies are served as stale for as long as
-// the store would have kept them.
+// the store would have kept them, and what is loaded without it is kept for TTL.
 type Near struct {
 	MaxEntries int           // how many copies at most; or
 	MaxBytes   int64         // how many bytes at most, of encoded values and keys

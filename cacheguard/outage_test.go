@@ -172,6 +172,90 @@ func TestOutageServesNearCopiesAsStaleBeforeTheOriginIsAsked(t *testing.T) {
 	})
 }
 
+// P8: with a near cache the origin is asked once per process, key and near life
+// while the store is away, whatever the number of callers. What this process
+// writes itself is seen at once.
+func TestOutageLoadsAreKeptByTheNearCacheForItsTTL(t *testing.T) {
+	for name, absent := range map[string]bool{"value": false, "absent": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &origin{takes: 10 * time.Millisecond}
+				load := o.load
+				if absent {
+					load = func(ctx context.Context, key string) (string, error) {
+						_, _ = o.load(ctx, key)
+						return "", cacheguard.ErrNotFound
+					}
+				}
+				s := newTap(memstore.New(memstore.Options{}))
+				g := newGuard(t, s, options{Near: nearSecond, NegativeTTL: time.Minute})
+				hang(s, storeBound)
+				var wg sync.WaitGroup
+				for i := range 200 {
+					wg.Go(func() {
+						time.Sleep(time.Duration(i) * time.Millisecond)
+						for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+							if v, err := g.Get(t.Context(), "k", load); !absent && (err != nil || v != "k@0") || absent && !errors.Is(err, cacheguard.ErrNotFound) {
+								t.Errorf("Get = %q, %v", v, err)
+							}
+						}
+					})
+				}
+				wg.Wait()
+				if n := o.loads.Load(); n < 10 || n > 12 {
+					t.Errorf("%d loads in 10 s, want one for each second that a copy lives", n)
+				}
+				if absent {
+					return
+				}
+				mustGet(t, g, o, "k@0")
+				o.version.Store(1)
+				_ = g.Invalidate(t.Context(), "k")
+				mustGet(t, g, o, "k@1")
+			})
+		})
+	}
+}
+
+// S6: what a load without a lease brings is not kept if the key was written
+// meanwhile, as far as this process has heard.
+func TestOutageLoadThatCrossesAWriteIsNotKept(t *testing.T) {
+	for name, written := range map[string]bool{"written": true, "not written": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &origin{takes: time.Second}
+				mem := memstore.New(memstore.Options{})
+				s := newTap(mem)
+				opts := options{Near: cacheguard.Near{MaxEntries: 10, TTL: time.Hour}, Lifetime: cacheguard.Lifetime{TTL: time.Hour}}
+				g, other := newGuard(t, s, opts), newGuard(t, mem, options{})
+				s.on(func(op, _ string) error {
+					if op == "claim" {
+						return lost(op, store.ClassFull)
+					}
+					return nil
+				}, nil)
+				loaded := make(chan struct{})
+				go func() {
+					defer close(loaded)
+					mustGet(t, g, o, "k@0")
+				}()
+				time.Sleep(500 * time.Millisecond)
+				if written {
+					o.version.Store(1)
+					if err := other.Invalidate(t.Context(), "k"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				<-loaded
+				mustGet(t, g, o, fmt.Sprint("k@", o.version.Load()))
+				if n, want := o.loads.Load(), 1+o.version.Load(); n != want {
+					t.Errorf("%d loads, want %d", n, want)
+				}
+			})
+		})
+	}
+}
+
 func TestFailFastAnswersWithTheFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &origin{takes: time.Millisecond}

@@ -201,3 +201,40 @@ func TestHoldOffsAreBoundedAndNoneIsForgotten(t *testing.T) {
 		t.Errorf("%d keys are remembered when all but two are over", len(h.until))
 	}
 }
+
+// A million keys are as large as one, and leave most of the others alone.
+func TestDistrustedKeysAreBoundedAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d distrusted
+		if d.has("k") {
+			t.Error("a key is distrusted that was not added")
+		}
+		const n = 1_000_000
+		for i := range n {
+			d.add(fmt.Sprint("in", i), time.Now().Add(time.Minute))
+		}
+		needless := 0
+		for i := range n / 10 {
+			if !d.has(fmt.Sprint("in", i*10)) {
+				t.Fatalf("key %d was forgotten", i*10)
+			}
+			if d.has(fmt.Sprint("out", i)) {
+				needless++
+			}
+		}
+		if needless > n/10*15/100 {
+			t.Errorf("%d of %d other keys are distrusted", needless, n/10)
+		}
+		if size := len(d.bits) * 8; size != 1<<20 {
+			t.Errorf("it takes %d bytes, want a MiB", size)
+		}
+		time.Sleep(time.Minute + 1)
+		if d.has("in0") || d.bits != nil {
+			t.Error("it does not end with its time")
+		}
+		d.add("again", time.Now().Add(time.Second))
+		if !d.has("again") || d.has("in0") && d.has("in1") && d.has("in2") {
+			t.Error("it does not begin anew")
+		}
+	})
+}

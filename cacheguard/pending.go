@@ -12,11 +12,12 @@ import (
 
 const (
 	// maxPending bounds the keys whose write is being retried. An outage that
-	// sees more writes than that is told about through Hooks.Fault.
+	// sees more writes than that is told about through Hooks.Fault; see
+	// distrusted.
 	maxPending = 10_000
 
-	// pendingBatch bounds the keys of one call to the store.
-	pendingBatch = 256
+	// pendingBatch bounds the keys of one try.
+	pendingBatch = pieceKeys
 
 	pendingRetryMin = 50 * time.Millisecond
 	pendingRetryMax = time.Second
@@ -35,6 +36,8 @@ type pending struct {
 	writes  map[string]pendingWrite // guarded by mu
 	seq     uint64                  // guarded by mu
 	running bool                    // the retrying task; guarded by mu
+
+	over distrusted // the writes that there was no room for
 }
 
 type pendingWrite struct {
@@ -44,6 +47,9 @@ type pendingWrite struct {
 }
 
 func (p *pending) has(key string) bool {
+	if p.over.has(key) {
+		return true
+	}
 	if p.n.Load() == 0 {
 		return false
 	}
@@ -60,6 +66,7 @@ func (p *pending) add(key string, w pendingWrite) (added, start bool) {
 	defer p.mu.Unlock()
 	old, known := p.writes[key]
 	if !known && len(p.writes) >= maxPending {
+		p.over.add(key, w.until)
 		return false, false
 	}
 	if p.writes == nil {
@@ -109,7 +116,7 @@ func (g *Guard[V]) retryLater(key string, expire bool) {
 	added, start := g.pending.add(key, pendingWrite{expire: expire, until: until})
 	if !added {
 		g.fault(key, &store.Fault{Op: "retry", Class: store.ClassFull,
-			Err: fmt.Errorf("%d writes are being retried already; this one is not", maxPending)})
+			Err: fmt.Errorf("%d writes are being retried already; this one is not, and its key is loaded until all that was stored of it has ended", maxPending)})
 	}
 	g.toldPending()
 	if start {
@@ -128,7 +135,7 @@ func (g *Guard[V]) startRetrying() {
 }
 
 // retryPending is the task that brings the pending writes to the store. It ends
-// when there are none, and with Close after a last try.
+// when there are none, and with Close as soon as a try brings none of them there.
 func (g *Guard[V]) retryPending() {
 	pause := pendingRetryMin
 	for {
@@ -140,7 +147,11 @@ func (g *Guard[V]) retryPending() {
 			timer.Stop()
 			last = true
 		}
-		if g.retryBatch() {
+		progress := g.retryBatch()
+		for last && progress {
+			progress = g.retryBatch()
+		}
+		if progress {
 			pause = pendingRetryMin
 		} else {
 			pause = min(2*pause, pendingRetryMax)

@@ -165,6 +165,105 @@ func TestRetryUnderWayDoesNotAnswerForALaterWrite(t *testing.T) {
 	})
 }
 
+// P15, P9: what is retried is bounded, and a key that there was no room for is
+// not served from the store either, as long as what was to be removed can be
+// there. Its process loads it.
+func TestWritesThatAreTooManyToRetryAreNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &origin{}
+		mem := memstore.New(memstore.Options{})
+		down := newTap(mem)
+		var most, refused atomic.Int64
+		life := cacheguard.Lifetime{TTL: time.Minute, Grace: time.Minute}
+		writer := newGuard(t, down, options{Lifetime: life, Hooks: cacheguard.Hooks{
+			Pending: func(n int) { most.Store(max(most.Load(), int64(n))) },
+			Fault: func(f cacheguard.FaultInfo) {
+				if f.Op == "retry" && f.Class == store.ClassFull {
+					refused.Add(1)
+				}
+			},
+		}})
+		reader := newGuard(t, mem, options{Lifetime: life})
+		keys := keysOf("k", 12_000)
+		for _, key := range keys {
+			if _, err := reader.Get(t.Context(), key, o.load); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outOfReach(down, "invalidate")
+		o.version.Store(1)
+		if err := writer.Invalidate(t.Context(), keys...); err == nil {
+			t.Fatal("Invalidate returned nil although the store was out of reach")
+		}
+		if most.Load() != 10_000 || refused.Load() != 2000 {
+			t.Errorf("%d writes are retried at most, %d were told of as too many; want 10000 and 2000", most.Load(), refused.Load())
+		}
+		down.on(nil, nil)
+		time.Sleep(10 * time.Second)
+		for _, key := range keys {
+			if v, err := writer.Get(t.Context(), key, o.load); err != nil || v != key+"@1" {
+				t.Fatalf("Get = %q, %v; its process has invalidated that", v, err)
+			}
+		}
+		// When nothing old can be left all is as before.
+		time.Sleep(3 * time.Minute)
+		last := keys[len(keys)-1]
+		for range 2 {
+			if _, err := writer.Get(t.Context(), last, o.load); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if e, err := writer.GetEntry(t.Context(), last, o.load); err != nil || e.State != cacheguard.Fresh {
+			t.Errorf("%v, %v after the life of what was to be removed, want what is stored", e.State, err)
+		}
+	})
+}
+
+// P15: Close brings everything to a store that answers, however much there is.
+func TestCloseBringsAllPendingWritesToAStoreThatAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &origin{}
+		mem := memstore.New(memstore.Options{})
+		down := newTap(mem)
+		writer, reader := newGuard(t, down, options{}), newGuard(t, mem, options{})
+		keys := keysOf("k", 3000)
+		for _, key := range keys {
+			if _, err := reader.Get(t.Context(), key, o.load); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outOfReach(down, "invalidate")
+		o.version.Store(1)
+		_ = writer.Invalidate(t.Context(), keys...)
+		down.on(nil, nil)
+		if err := writer.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if v, err := reader.Get(t.Context(), key, o.load); err != nil || v != key+"@1" {
+				t.Fatalf("Get = %q, %v after Close", v, err)
+			}
+		}
+	})
+}
+
+// P15: Close does not wait for a store that stays away.
+func TestCloseDoesNotWaitForAStoreThatStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := newTap(memstore.New(memstore.Options{}))
+		g := newGuard(t, down, options{})
+		hang(down, storeBound)
+		_ = g.Invalidate(t.Context(), keysOf("k", 3000)...)
+		begin := time.Now()
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took > 3*storeBound {
+			t.Errorf("Close took %v, with a store that answers nothing within %v", took, storeBound)
+		}
+	})
+}
+
 func mustGet(t *testing.T, g *guard, o *origin, want string) {
 	t.Helper()
 	if v, err := g.Get(t.Context(), "k", o.load); err != nil || v != want {

@@ -27,7 +27,8 @@ type api struct {
 // publicPackages are where a user finds them.
 var publicPackages = []string{
 	"cacheguard", "cacheguard/store", "cacheguard/store/redisstore", "cacheguard/store/memstore", "cacheguard/store/storetest",
-	"cacheguard/lease", "cacheguard/promguard", "cacheguard/slogguard", "middleware",
+	"cacheguard/lease", "cacheguard/promguard", "cacheguard/slogguard",
+	"cacheguard/compressed", "cacheguard/sealed", "middleware",
 }
 
 func exported(t *testing.T) api {

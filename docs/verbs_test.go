@@ -19,6 +19,8 @@ var verbs = map[string][]string{
 	"cacheguard/store/memstore":   {"New"},
 	"cacheguard/promguard":        {"New", "Register"},
 	"cacheguard/slogguard":        {"New", "Logger"},
+	"cacheguard/compressed":       {"New"},
+	"cacheguard/sealed":           {"New"},
 	"middleware":                  {"New", "Cache"},
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 )
 
@@ -67,8 +68,9 @@ func (a answer) problem(key string) error {
 // connections, on the machine that is measured, would be measured too.
 type caller struct {
 	replica *replica
-	headers bool     // answers have their header
-	conn    net.Conn // nil after an error, until it is dialed again
+	done    *atomic.Int64 // counts its answers, with those of others; nil: nobody does
+	headers bool          // answers have their header
+	conn    net.Conn      // nil after an error, until it is dialed again
 	reader  *bufio.Reader
 }
 
@@ -78,7 +80,7 @@ func connect(ctx context.Context, f *fleet, clients int) (callers []*caller, err
 	// all its callers before the next gets its first.
 	for range clients {
 		for _, r := range f.replicas {
-			c := &caller{replica: r}
+			c := &caller{replica: r, done: f.answered}
 			if err := c.dial(ctx); err != nil {
 				hangUp(callers)
 				return nil, err
@@ -98,7 +100,7 @@ func hangUp(callers []*caller) {
 }
 
 func (c *caller) dial(ctx context.Context) error {
-	d := net.Dialer{Timeout: 5 * time.Second}
+	d := net.Dialer{Timeout: dialLimit}
 	conn, err := d.DialContext(ctx, "tcp", c.replica.addr)
 	if err != nil {
 		return fmt.Errorf("connecting to a process of the fleet: %w", err)
@@ -130,6 +132,9 @@ func (c *caller) roundTrip(ctx context.Context, request []byte, begin time.Time)
 	}
 	a, err := c.exchange(ctx, request)
 	a.latency = time.Since(begin)
+	if c.done != nil {
+		c.done.Add(1)
+	}
 	if err != nil {
 		a.err = err
 		c.conn.Close()
@@ -162,6 +167,9 @@ func (c *caller) exchange(ctx context.Context, request []byte) (a answer, err er
 	}
 	return a, err
 }
+
+// dialLimit bounds the wait for a connection.
+const dialLimit = 5 * time.Second
 
 // callLimit bounds one call: longer than a process may take for any answer.
 const callLimit = 90 * time.Second

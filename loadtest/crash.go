@@ -24,12 +24,14 @@ func crashRound(ctx context.Context, sh *show, n int) (round, error) {
 			return r, false, err
 		}
 		killed := time.Now()
-		t.holder.Kill()
+		killErr := t.holder.Kill()
 		r = round{key: key, answers: <-t.others, recovery: time.Since(killed), fault: fault{from: killed}}
 		r.judge(1, 1)
 		// The killed process' own caller gets nothing, unless the load was over.
 		inTime = (<-t.first).failed()
-
+		if killErr != nil {
+			return r, false, killErr
+		}
 		if err := t.end(ctx, &r); err != nil {
 			return r, false, err
 		}

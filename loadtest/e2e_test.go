@@ -58,7 +58,7 @@ func TestFaultsOnARealRedis(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		redistest.Need(t, redistest.ErrNoServer)
 	}
-	testFaults(t, partition, redisHang, redisRestart, failingOrigin, manyKeys, deploy, soak)
+	testFaults(t, partition, redisHang, redisRestart, failingOrigin, manyKeys, deploy, atARate, soak)
 }
 
 func TestFaultsOnTheEmbeddedRedis(t *testing.T) {
@@ -71,7 +71,7 @@ func testFaults(t *testing.T, what ...scenario) {
 	for _, sc := range what {
 		names = append(names, sc.name)
 	}
-	rep := storms(t, "-mode", "guard", "-rounds", "1", "-duration", "10s", "-scenario", strings.Join(names, ","))
+	rep := storms(t, "-mode", "guard", "-rounds", "1", "-duration", "10s", "-for", "1s", "-rate", "200", "-scenario", strings.Join(names, ","))
 	if len(rep.Results) != len(what) {
 		t.Fatalf("%d results, want one for each of %v", len(rep.Results), names)
 	}

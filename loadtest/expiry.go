@@ -13,6 +13,9 @@ import (
 var expiry = scenario{
 	name:  "expiry",
 	about: "a key has just expired and is within its grace when all callers ask for it at one instant",
+	short: func(o options) string {
+		return fmt.Sprintf("%d callers ask at once for a product that has just expired", o.callers())
+	},
 	lifetime: func(load time.Duration) (ttl, grace time.Duration) {
 		// Long against the load, so that no early refresh is drawn for what a
 		// storm has rebuilt: the chance is below e^-18.

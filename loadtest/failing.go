@@ -18,7 +18,7 @@ var failingOrigin = scenario{
 		return failingTTL, time.Hour
 	},
 	round:    failingRound,
-	promises: []promise{fewFailedLoads, staleOnError, soonLoaded, rightAnswers},
+	promises: []promise{fewFailedLoads, ifRedisAnswers(staleOnError), soonLoaded, ifRedisAnswers(rightAnswers)},
 }
 
 const (
@@ -52,10 +52,16 @@ func failingRound(ctx context.Context, sh *show, n int) (r round, err error) {
 	sh.origin.fail(r.key, true)
 	sh.origin.fail(expired, true)
 	began := time.Now()
-	for _, part := range sh.askFailing(ctx, r.key, expired) {
-		r.add(part)
-		r.failing.refused += part.failing.refused
-		r.failing.unstale += part.failing.unstale
+	err = r.countingUnanswered(ctx, sh, func() error {
+		for _, part := range sh.askFailing(ctx, r.key, expired) {
+			r.add(part)
+			r.failing.refused += part.failing.refused
+			r.failing.unstale += part.failing.unstale
+		}
+		return nil
+	})
+	if err != nil {
+		return r, err
 	}
 	r.failing.lasted = time.Since(began)
 	r.failing.absent, r.failing.stale = sh.origin.loads(r.key), sh.origin.loads(expired)

@@ -19,6 +19,8 @@ type options struct {
 	load      time.Duration
 	rounds    int
 	duration  time.Duration // of a soak
+	rate      int           // requests a second, where they come at a rate
+	span      time.Duration // for which they do
 	redis     string
 	json      string
 	html      string
@@ -56,8 +58,8 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 		o.target.urls, err = targetURLs(list)
 		return err
 	})
-	fs.IntVar(&o.target.rate, "rate", 100, "`requests` a second to a -target, sent when they are due whatever the answers do")
-	fs.DurationVar(&o.target.span, "for", 10*time.Second, "`time` for which a -target is asked at -rate")
+	fs.IntVar(&o.rate, "rate", 0, fmt.Sprintf("`requests` a second, sent when they are due whatever the answers do: in the scenario steady (default %d), or to a -target (default %d)", steadyRate, targetRate))
+	fs.DurationVar(&o.span, "for", 10*time.Second, "`time` for which they are sent at -rate")
 	fs.Func("excuse", "`names` of promises, with commas between them, whose breaking is shown and does not count, such as floor on a machine that has other work", func(list string) error {
 		o.excused = strings.Split(list, ",")
 		return nil
@@ -77,7 +79,15 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("%q is not a flag; see -help", fs.Arg(0))
 	}
+	rated := false
+	fs.Visit(func(f *flag.Flag) { rated = rated || f.Name == "rate" })
+	if !rated {
+		o.rate = steadyRate
+	}
 	if len(o.target.urls) > 0 {
+		if !rated {
+			o.rate = targetRate
+		}
 		return o, o.checkTarget(fs)
 	}
 	if o.scenarios, err = scenariosNamed(names, o.replicas); err != nil {
@@ -105,6 +115,16 @@ func (o options) check() error {
 	case o.rounds < 1 || o.rounds > maxRounds:
 		return fmt.Errorf("-rounds %d is out of range; use 1 to %d", o.rounds, maxRounds)
 	}
+	return o.checkRate()
+}
+
+func (o options) checkRate() error {
+	switch {
+	case o.rate < 1 || o.rate > maxRate:
+		return fmt.Errorf("-rate %d is out of range; use 1 to %d", o.rate, maxRate)
+	case o.span < time.Second || o.span > maxSpan:
+		return fmt.Errorf("-for %v is out of range; use 1s to %v", o.span, maxSpan)
+	}
 	return nil
 }
 
@@ -117,6 +137,9 @@ const (
 	// A soak of less has too few samples to tell growth from noise.
 	minDuration = 10 * time.Second
 	maxDuration = 24 * time.Hour
+
+	maxRate = 10_000
+	maxSpan = 10 * time.Minute
 )
 
 // modesNamed returns the modes in list, each once.

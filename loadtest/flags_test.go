@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -168,5 +170,25 @@ func TestExcusedPromisesDoNotCountAsBroken(t *testing.T) {
 	}
 	if n := rep.broken("floor", "commands"); n != 1 {
 		t.Errorf("%d broken besides the excused ones, want 1", n)
+	}
+}
+
+func TestEveryFlagIsOnThePageAboutTheLoadTest(t *testing.T) {
+	page, err := os.ReadFile("../docs/loadtest.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var help bytes.Buffer
+	if err := run(t.Context(), []string{"-help"}, &help, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	flags := regexp.MustCompile(`(?m)^  (-[a-z]+)`).FindAllStringSubmatch(help.String(), -1)
+	if len(flags) < 10 {
+		t.Fatalf("the help names %d flags:\n%s", len(flags), &help)
+	}
+	for _, f := range flags {
+		if !bytes.Contains(page, []byte("| `"+f[1]+"` |")) {
+			t.Errorf("the table of docs/loadtest.md lacks %s", f[1])
+		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/internal/child"
@@ -23,7 +24,8 @@ import (
 // fleet is a number of demo-api processes that share a Redis and an origin.
 type fleet struct {
 	replicas []*replica
-	client   *http.Client // for what is not measured
+	client   *http.Client  // for what is not measured
+	answered *atomic.Int64 // of its callers; nil: nobody counts
 
 	binary string    // of demo-api
 	args   fleetArgs // of each process
@@ -35,6 +37,23 @@ type replica struct {
 	proxy *faultproxy.Proxy // between it and Redis; nil: none
 	addr  string            // host and port
 	log   *tail             // the end of what it said
+	input io.Closer         // when it is closed, the process ends by itself
+}
+
+// end ends the process in order. One that may not be signalled ends all the same,
+// for its input does; so it does where we end without a word.
+func (r *replica) end() error {
+	r.input.Close()
+	err := r.Stop(stopLimit)
+	if !errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	select {
+	case <-r.Done():
+		return r.Err()
+	case <-time.After(stopLimit):
+		return err
+	}
 }
 
 // fleetArgs are what the processes of a fleet are told.
@@ -53,9 +72,21 @@ func (a fleetArgs) flags() []string {
 
 // buildDemo builds demo-api into a file.
 func buildDemo(ctx context.Context, file string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, demoPackage)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build demo-api (%w); run loadtest inside its repository, with Go installed:\n%s", err, bytes.TrimSpace(out))
+	cmd := exec.Command("go", "build", "-o", file, demoPackage)
+	said := new(tail)
+	cmd.Stdout, cmd.Stderr = said, said
+	build, err := child.Start(cmd)
+	if err == nil {
+		select {
+		case <-build.Done():
+			err = build.Err()
+		case <-ctx.Done():
+			build.Interrupt(stopLimit) // so that it takes its own files away
+			return ctx.Err()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot build demo-api (%w); run loadtest inside its repository, with Go installed:\n%s", err, said)
 	}
 	return nil
 }
@@ -102,11 +133,15 @@ func startReplica(ctx context.Context, binary string, args fleetArgs) (*replica,
 	log := new(tail)
 	pipe, said := io.Pipe()
 	cmd.Stdout, cmd.Stderr = said, log
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot start demo-api: %w", err)
+	}
 	c, err := child.Start(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("cannot start demo-api: %w", err)
 	}
-	r := &replica{Child: c, log: log}
+	r := &replica{Child: c, log: log, input: input}
 	addr := make(chan string, 1)
 	go func() {
 		lines := bufio.NewScanner(pipe)
@@ -126,7 +161,8 @@ func startReplica(ctx context.Context, binary string, args fleetArgs) (*replica,
 	case <-c.Done():
 		return nil, fmt.Errorf("demo-api ended at once: %s", log)
 	case <-ctx.Done():
-		c.Kill()
+		r.input.Close()
+		_ = c.Kill()
 		return nil, fmt.Errorf("demo-api did not start: %w: %s", ctx.Err(), log)
 	}
 }
@@ -233,7 +269,7 @@ func (f *fleet) stop() error {
 	var wg sync.WaitGroup
 	for i, r := range f.replicas {
 		wg.Go(func() {
-			if err := r.Stop(stopLimit); err != nil {
+			if err := r.end(); err != nil {
 				errs[i] = fmt.Errorf("stopping demo-api: %w: %s", err, r.log)
 			}
 			if r.proxy != nil {

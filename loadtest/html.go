@@ -3,11 +3,8 @@ package main
 import (
 	"bytes"
 	_ "embed"
-	"errors"
 	"fmt"
 	"html/template"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -35,7 +32,9 @@ type pageData struct {
 	Facts    []fact
 	Closing  string
 	Broken   bool
+	Short    []inShort
 	Head     []string
+	Words    int // how many columns at the left are no numbers
 	Rows     []pageRow
 	Legend   []fact
 	Sections []section
@@ -45,8 +44,20 @@ type pageData struct {
 	Licence string
 }
 
+const pageDate = "2 January 2006, 15:04 MST"
+
 // fact is a name and what is to be said of it.
 type fact struct{ Name, Text string }
+
+// Words are the parts of a command that are not torn apart: each flag with what
+// it is set to.
+func (f fact) Words() []string {
+	words := strings.Split(f.Text, " -")
+	for i := range words[1:] {
+		words[i+1] = "-" + words[i+1]
+	}
+	return words
+}
 
 type pageRow struct {
 	Mode  string
@@ -66,20 +77,23 @@ type judged struct{ Name, Word, Class, Text, Why string }
 
 func newPage(opts options, rep report, now time.Time) pageData {
 	d := pageData{
-		Date:    now.Format("2 January 2006, 15:04 MST"),
+		Date:    now.Format(pageDate),
 		Closing: closing(rep, "below"), Broken: rep.broken() > 0,
-		Head: promisesFirst(tableHead), Legend: legendFacts(),
-		Script: template.JS(uplotScript), Style: template.CSS(uplotStyle), Licence: uplotLicence,
+		Short: shortly(opts, rep.Results),
+		Words: 3, Legend: legendFacts(legendOf(rep.Results)),
 		Facts: []fact{
 			{"Command", opts.command()},
-			{"Fleet", fmt.Sprintf("%d demo-api processes with %d callers each, %d in all; each storm %d times", opts.replicas, opts.clients, opts.callers(), opts.rounds)},
+			{"Fleet", fmt.Sprintf("%d demo-api processes with %d callers each, %d in all", opts.replicas, opts.clients, opts.callers())},
+			{"Rounds", fmt.Sprintf("%d of each storm", opts.rounds)},
 			{"Origin", fmt.Sprintf("takes %v to answer", opts.load)},
 			{"Cache", rep.Redis.describe()},
 			{"Machine", fmt.Sprintf("%s/%s, %d CPUs, which the callers share with the processes; %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())},
 		},
 	}
-	for _, r := range rep.Results {
-		d.Rows = append(d.Rows, pageRow{r.Mode, r.class(), promisesFirst(r.cells())})
+	head, rows := tableOf(rep.Results)
+	d.Head = promisesFirst(head)
+	for i, r := range rep.Results {
+		d.Rows = append(d.Rows, pageRow{r.Mode, r.class(), promisesFirst(rows[i])})
 	}
 	for _, group := range byScenario(rep.Results) {
 		d.Sections = append(d.Sections, newSection(group))
@@ -128,16 +142,24 @@ func (o options) command() string {
 	for _, sc := range o.scenarios {
 		names = append(names, sc.name)
 	}
-	if len(names) == len(scenarios) {
+	has := func(sc scenario) bool { return slices.Contains(names, sc.name) }
+	var more string
+	if has(atARate) {
+		more += fmt.Sprintf(" -rate %d -for %v", o.rate, o.span)
+	}
+	if has(soak) {
+		more += fmt.Sprintf(" -duration %v", o.duration)
+	}
+	if all, err := scenariosNamed("all", o.replicas); err == nil && slices.EqualFunc(o.scenarios, all, func(a, b scenario) bool { return a.name == b.name }) {
 		names = []string{"all"}
 	}
-	return fmt.Sprintf("go run ./loadtest -scenario %s -mode %s -replicas %d -clients %d -load %v -rounds %d",
-		strings.Join(names, ","), strings.Join(o.modes, ","), o.replicas, o.clients, o.load, o.rounds)
+	return fmt.Sprintf("go run ./loadtest -scenario %s -mode %s -replicas %d -clients %d -load %v -rounds %d%s",
+		strings.Join(names, ","), strings.Join(o.modes, ","), o.replicas, o.clients, o.load, o.rounds, more)
 }
 
 // legendFacts are the entries of the table's legend. A line that is set in goes
 // on with the entry before it.
-func legendFacts() (facts []fact) {
+func legendFacts(legend string) (facts []fact) {
 	for line := range strings.Lines(strings.Trim(legend, "\n")) {
 		name, text, _ := strings.Cut(strings.TrimRight(line, "\n"), "  ")
 		if text = strings.TrimSpace(text); name == "" && len(facts) > 0 {
@@ -149,11 +171,12 @@ func legendFacts() (facts []fact) {
 	return facts
 }
 
-// writeHTML writes the report as one page that needs nothing else. The file is
+// writePage writes a report as one page that needs nothing else. The file is
 // there as a whole or not at all.
-func writeHTML(file string, opts options, rep report, now time.Time) error {
+func writePage(file string, d pageData) error {
+	d.Script, d.Style, d.Licence = template.JS(uplotScript), template.CSS(uplotStyle), uplotLicence
 	var page bytes.Buffer
-	err := pageTemplate.Execute(&page, newPage(opts, rep, now))
+	err := pageTemplate.Execute(&page, d)
 	if err == nil {
 		err = writeWhole(file, page.Bytes())
 	}
@@ -161,33 +184,4 @@ func writeHTML(file string, opts options, rep report, now time.Time) error {
 		return fmt.Errorf("cannot write the report (%w); use -html with a file that can be written", err)
 	}
 	return nil
-}
-
-func writeWhole(file string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), ".loadtest-*.html")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
-}
-
-// mayWrite says now that a file cannot be written, rather than after a run.
-func mayWrite(file string) error {
-	if info, err := os.Stat(file); err == nil && info.IsDir() {
-		return fmt.Errorf("%s is a folder; use a file's name", file)
-	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".loadtest-*.html")
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
 }

@@ -36,7 +36,8 @@ func chromium(t *testing.T) string {
 // aPlottedReport is a report whose rounds have loads and faults.
 func aPlottedReport() (options, report) {
 	opts, rep := aReport()
-	opts.scenarios, opts.modes = scenarios, allModes
+	opts.scenarios, _ = scenariosNamed("all", opts.replicas)
+	opts.modes = allModes
 	zero := time.Now()
 	for i := range rep.Results {
 		r := &rep.Results[i]
@@ -51,7 +52,43 @@ func aPlottedReport() (options, report) {
 			r.seen = t.evidence(r.seen.latency, r.seen.floor)
 		}
 	}
+	rep.Results = append(rep.Results, atARateIn("guard", 3).result(true), atARateIn("none", 100).result(true))
 	return opts, rep
+}
+
+// atARateIn are requests at a rate of which each tenth takes so many milliseconds.
+func atARateIn(mode string, slow int) tally {
+	r := round{key: "k", keys: []string{"k"}, steady: &steadied{rate: 500, atOnce: 1, most: 2, limit: 3, line: newTimeline(10 * time.Second)}}
+	zero := time.Now()
+	for i := range 5000 {
+		latency := time.Millisecond
+		if i%10 == 0 {
+			latency = time.Duration(slow) * time.Millisecond
+		}
+		r.answers = append(r.answers, answer{latency: latency})
+		r.floor = append(r.floor, time.Millisecond)
+		r.steady.line.add(time.Duration(i)*2*time.Millisecond, latency, "fresh")
+	}
+	for s := range 10 {
+		r.changes = append(r.changes, change{zero.Add(time.Duration(s) * time.Second), 1}, change{zero.Add(time.Duration(s)*time.Second + 100*time.Millisecond), -1})
+	}
+	return tally{scenario: atARate, mode: mode, opts: options{replicas: 2, clients: 1, load: 100 * time.Millisecond}, rounds: []round{r}}
+}
+
+// aTargetReport is one on a service whose answers say where they come from.
+func aTargetReport() (options, targetReport) {
+	storms, steady := newTargetResult(), newSteadyResult(10*time.Second)
+	steady.Rate = 100
+	for i := range 1000 {
+		state := []string{"hit", "hit", "hit", "stale", "miss, collapsed"}[i%5]
+		storms.add(time.Duration(i)*time.Millisecond, 200, "")
+		steady.add(time.Duration(1+i%7)*time.Millisecond, 200, "")
+		steady.addAt(time.Duration(i)*10*time.Millisecond, time.Duration(1+i%7)*time.Millisecond, state)
+	}
+	storms.finish()
+	steady.finish()
+	opts := options{clients: 50, rounds: 5, rate: 100, span: 10 * time.Second}
+	return opts, targetReport{URLs: []string{"http://localhost:8080/products/1"}, Storms: storms, Steady: steady}
 }
 
 // probe is what the page is asked in the browser.
@@ -66,6 +103,7 @@ type probe struct {
 		Kind     string `json:"kind"`
 		Width    int    `json:"width"`
 		Painted  int    `json:"painted"`  // pixels that are not clear
+		Drawn    int    `json:"drawn"`    // pixels in the colour of a line
 		Overflow bool   `json:"overflow"` // it is wider than its place
 	} `json:"plots"`
 }
@@ -85,9 +123,13 @@ addEventListener("load", () => setTimeout(() => {
     plots: [...document.querySelectorAll(".plot")].map((box) => {
       const canvas = box.querySelector("canvas");
       const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-      let painted = 0;
-      for (let i = 3; i < pixels.length; i += 4) painted += pixels[i] > 0;
-      return { kind: box.dataset.kind, width: canvas.clientWidth, painted, overflow: canvas.clientWidth > box.clientWidth };
+      const colors = [...box.querySelectorAll(".u-marker")].map((m) => getComputedStyle(m).borderTopColor.match(/\d+/g).map(Number));
+      let painted = 0, drawn = 0;
+      for (let i = 0; i < pixels.length; i += 4) {
+        painted += pixels[i + 3] > 0;
+        drawn += pixels[i + 3] > 200 && colors.some((c) => c.every((v, n) => Math.abs(v - pixels[i + n]) < 12));
+      }
+      return { kind: box.dataset.kind, width: canvas.clientWidth, painted, drawn, overflow: canvas.clientWidth > box.clientWidth };
     }),
   }), "*");
 }, 200));
@@ -106,15 +148,72 @@ const frame = `<!doctype html><meta name="color-scheme" content="light dark"><bo
   document.body.append(out);
 });</script>`
 
-// TestThePageInABrowser opens the report in a real browser, at the width of a
-// phone and of a desk, in light and dark: it looks at what is there, and at a
-// picture of it.
-func TestThePageInABrowser(t *testing.T) {
+// looks are how a page is looked at: at the width of a desk and of a phone, in
+// light and dark.
+var looks = []struct {
+	name string
+	wide int
+	dark bool
+}{
+	{"desk", 1280, false},
+	{"phone", 390, false},
+	{"dark desk", 1280, true},
+	{"dark phone", 390, true},
+}
+
+// TestThePagesInABrowser opens the reports in a real browser: it looks at what is
+// there, and at a picture of it.
+func TestThePagesInABrowser(t *testing.T) {
 	browser := chromium(t)
 	opts, rep := aPlottedReport()
-	dir := t.TempDir()
+	targetOpts, targetRep := aTargetReport()
+	for _, page := range []struct {
+		name  string
+		data  pageData
+		rows  int
+		plots string
+	}{
+		{"a fleet", newPage(opts, rep, time.Now()), 6, "latency loads latency loads latency loads recovery tail slowest loads"}, // cold, invalidate, crash and steady
+		{"a target", newTargetPage(targetOpts, targetRep, time.Now()), 2, "latency tail slowest states"},
+	} {
+		dir := t.TempDir()
+		probed(t, dir, page.data)
+		for _, look := range looks {
+			t.Run(page.name+", "+look.name, func(t *testing.T) {
+				framed := filepath.Join(dir, look.name+".html")
+				if err := os.WriteFile(framed, fmt.Appendf(nil, frame, look.wide), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				show := func(args ...string) []byte {
+					args = append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1",
+						"--user-data-dir=" + t.TempDir(), fmt.Sprintf("--window-size=%d,1600", max(500, look.wide)), "--virtual-time-budget=5000"}, args...)
+					if look.dark {
+						args = append(args, "--blink-settings=preferredColorScheme=0")
+					}
+					cmd := exec.CommandContext(t.Context(), browser, append(args, "file://"+framed)...)
+					var stderr bytes.Buffer
+					cmd.Stderr = &stderr
+					out, err := cmd.Output()
+					if err != nil {
+						t.Fatalf("%v: %s", err, &stderr)
+					}
+					return out
+				}
+				check(t, readProbe(t, show("--dump-dom")), look.wide, look.dark, page.rows, page.plots)
+
+				picture := filepath.Join(dir, look.name+".png")
+				show("--screenshot=" + picture)
+				checkPicture(t, picture, look.dark)
+			})
+		}
+	}
+}
+
+// probed writes a page that tells what is on it.
+func probed(t *testing.T, dir string, d pageData) {
+	t.Helper()
 	file := filepath.Join(dir, "report.html")
-	if err := writeHTML(file, opts, rep, time.Now()); err != nil {
+	if err := writePage(file, d); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(file)
@@ -122,45 +221,9 @@ func TestThePageInABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	page = bytes.Replace(page, []byte("<head>"), []byte("<head>"+probeListener), 1)
-	probed := filepath.Join(dir, "probed.html")
-	if err := os.WriteFile(probed, slices.Concat(bytes.TrimSuffix(bytes.TrimSpace(page), []byte("</body>\n</html>")), []byte(probeScript+"</body></html>")), 0o600); err != nil {
+	page = slices.Concat(bytes.TrimSuffix(bytes.TrimSpace(page), []byte("</body>\n</html>")), []byte(probeScript+"</body></html>"))
+	if err := os.WriteFile(filepath.Join(dir, "probed.html"), page, 0o600); err != nil {
 		t.Fatal(err)
-	}
-	for _, look := range []struct {
-		name string
-		wide int
-		dark bool
-	}{
-		{"desk", 1280, false},
-		{"phone", 390, false},
-		{"dark", 1280, true},
-	} {
-		t.Run(look.name, func(t *testing.T) {
-			framed := filepath.Join(dir, look.name+".html")
-			if err := os.WriteFile(framed, fmt.Appendf(nil, frame, look.wide), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			show := func(args ...string) []byte {
-				args = append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1",
-					"--user-data-dir=" + t.TempDir(), fmt.Sprintf("--window-size=%d,1600", max(500, look.wide)), "--virtual-time-budget=5000"}, args...)
-				if look.dark {
-					args = append(args, "--blink-settings=preferredColorScheme=0")
-				}
-				cmd := exec.CommandContext(t.Context(), browser, append(args, "file://"+framed)...)
-				var stderr bytes.Buffer
-				cmd.Stderr = &stderr
-				out, err := cmd.Output()
-				if err != nil {
-					t.Fatalf("%v: %s", err, &stderr)
-				}
-				return out
-			}
-			check(t, readProbe(t, show("--dump-dom")), look.wide, look.dark)
-
-			picture := filepath.Join(dir, look.name+".png")
-			show("--screenshot=" + picture)
-			checkPicture(t, picture, look.dark)
-		})
 	}
 }
 
@@ -177,7 +240,7 @@ func readProbe(t *testing.T, dom []byte) (p probe) {
 	return p
 }
 
-func check(t *testing.T, p probe, width int, dark bool) {
+func check(t *testing.T, p probe, width int, dark bool, rows int, plots string) {
 	t.Helper()
 	if len(p.Errors) > 0 || p.Requests > 0 {
 		t.Errorf("errors %q, %d requests; want none of either", p.Errors, p.Requests)
@@ -188,19 +251,18 @@ func check(t *testing.T, p probe, width int, dark bool) {
 	if want := map[bool]string{false: "rgb(255, 255, 255)", true: "rgb(20, 23, 26)"}[dark]; p.Background != want {
 		t.Errorf("the background is %s, want %s", p.Background, want)
 	}
-	if p.Rows != 4 {
-		t.Errorf("%d rows in the table, want 4", p.Rows)
+	if p.Rows != rows {
+		t.Errorf("%d rows in the table, want %d", p.Rows, rows)
 	}
 	var kinds []string
 	for _, plot := range p.Plots {
 		kinds = append(kinds, plot.Kind)
-		if plot.Painted < 1000 || plot.Width < 200 || plot.Overflow {
+		if plot.Painted < 1000 || plot.Drawn < 20 || plot.Width < 200 || plot.Overflow {
 			t.Errorf("a plot is not drawn, or not in its place: %+v", plot)
 		}
 	}
-	// cold, invalidate and crash.
-	if want := "latency loads latency loads latency loads recovery"; strings.Join(kinds, " ") != want {
-		t.Errorf("plots %q, want %q", kinds, want)
+	if strings.Join(kinds, " ") != plots {
+		t.Errorf("plots %q, want %q", kinds, plots)
 	}
 }
 
@@ -241,7 +303,7 @@ func checkPicture(t *testing.T, file string, dark bool) {
 func TestThePageNeedsNothingElse(t *testing.T) {
 	opts, rep := aPlottedReport()
 	file := filepath.Join(t.TempDir(), "r.html")
-	if err := writeHTML(file, opts, rep, time.Now()); err != nil {
+	if err := writePage(file, newPage(opts, rep, time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(file)
@@ -249,7 +311,7 @@ func TestThePageNeedsNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(data)
-	for _, want := range []string{"default-src 'none'", "1 of 9 promises were BROKEN", "MIT License", `"kind":"recovery"`, "go run ./loadtest -scenario all"} {
+	for _, want := range []string{"default-src 'none'", "1 of 12 promises were BROKEN", "MIT License", `"kind":"recovery"`, "<span>-scenario all</span>"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -265,7 +327,7 @@ func TestARedisOfTheUserIsNotInTheReport(t *testing.T) {
 	opts, rep := aPlottedReport()
 	opts.redis = "redis://user:secret@host"
 	file := filepath.Join(t.TempDir(), "r.html")
-	if err := writeHTML(file, opts, rep, time.Now()); err != nil {
+	if err := writePage(file, newPage(opts, rep, time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(file); err != nil || bytes.Contains(data, []byte("secret")) {
@@ -310,7 +372,7 @@ func TestLatenciesAddUpToAllCallers(t *testing.T) {
 }
 
 func TestTheLegendHasAnEntryForEachLineThatIsNotSetIn(t *testing.T) {
-	facts := legendFacts()
+	facts := legendFacts(legend)
 	if len(facts) < 5 {
 		t.Fatalf("%d entries", len(facts))
 	}

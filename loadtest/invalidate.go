@@ -16,8 +16,11 @@ import (
 // after another, once when it is cached and once in the middle of the load that
 // follows. Whoever asks after a write was answered must see it.
 var invalidate = scenario{
-	name:     "invalidate",
-	about:    "callers of all processes go on reading a key while it is written twice, the second time in the middle of the load that the first write caused",
+	name:  "invalidate",
+	about: "callers of all processes go on reading a key while it is written twice, the second time in the middle of the load that the first write caused",
+	short: func(o options) string {
+		return fmt.Sprintf("%d callers go on reading a product that is written twice", o.callers())
+	},
 	lifetime: longLife,
 	round:    invalidateRound,
 	promises: []promise{noOldValue, rightAnswers},

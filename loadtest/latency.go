@@ -28,6 +28,10 @@ func (l latencies) quantile(share float64) float64 {
 
 func (l latencies) max() float64 { return hundredth(float64(l.h.Max()) / 1000) }
 
+func (l latencies) quantiles() *quantiles {
+	return &quantiles{P50: l.quantile(0.5), P90: l.quantile(0.9), P99: l.quantile(0.99), Max: l.max()}
+}
+
 func hundredth(v float64) float64 { return math.Round(100*v) / 100 }
 
 // latencies of the answers of one round.

@@ -24,8 +24,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal ends the run in order; a second one ends it as it is.
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, func() {
+		stop()
+		fmt.Fprintln(os.Stderr, "\nloadtest: ending in order; a second signal ends it as it is")
+	})
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "loadtest:", err)
 		os.Exit(1)
@@ -42,12 +44,15 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		return err
 	}
 	if opts.list {
-		listScenarios(out)
+		listScenarios(out, opts)
 		return nil
 	}
-	if opts.html != "" {
-		if err := mayWrite(opts.html); err != nil {
-			return fmt.Errorf("-html cannot be written: %w", err)
+	for flag, file := range map[string]string{"html": opts.html, "json": opts.json} {
+		if file == "" {
+			continue
+		}
+		if err := mayWrite(file); err != nil {
+			return fmt.Errorf("-%s cannot be written: %w", flag, err)
 		}
 	}
 	if len(opts.target.urls) > 0 {
@@ -55,6 +60,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 	}
 	rep, runErr := runAll(ctx, opts, newProgress(log))
 	if len(rep.Results) == 0 {
+		if ctx.Err() != nil {
+			return errors.New("interrupted before anything was measured")
+		}
 		return runErr
 	}
 	printReport(out, opts, rep)
@@ -62,10 +70,13 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 		runErr = errors.Join(runErr, writeJSON(opts.json, rep))
 	}
 	if opts.html != "" {
-		runErr = errors.Join(runErr, writeHTML(opts.html, opts, rep, time.Now()))
+		runErr = errors.Join(runErr, writePage(opts.html, newPage(opts, rep, time.Now())))
 	}
 	if broken := rep.broken(opts.excused...); broken > 0 {
 		runErr = errors.Join(runErr, fmt.Errorf("%d promises were broken; the table says which", broken))
+	}
+	if runErr == nil && ctx.Err() != nil {
+		runErr = errors.New("interrupted when all had been measured; the report is complete")
 	}
 	return runErr
 }
@@ -99,10 +110,23 @@ func runAll(ctx context.Context, opts options, progress *progress) (rep report, 
 	}
 	defer origin.Close()
 
+	plan := newPlan(opts)
+	progress.say(fmt.Sprintf("scenarios: %d, in modes: %d; this will take about %s", len(opts.scenarios), len(opts.modes), roughly(plan.left(plan.began))))
+	progress.watch(plan, origin.allLoads)
+
 	st := &stage{opts: opts, binary: binary, redis: redis, origin: origin, progress: progress}
 	for _, sc := range opts.scenarios {
 		for _, mode := range opts.modes {
-			t, err := st.run(ctx, sc, mode)
+			plan.begin(time.Now())
+			var t tally
+			err := within(ctx, stepLimit(sc.takes(opts)), func(ctx context.Context) (err error) {
+				t, err = st.run(ctx, sc, mode)
+				return err
+			})
+			plan.done(time.Now())
+			if gone := redis.gone(ctx); gone != nil {
+				err = errors.Join(gone, err)
+			}
 			if len(t.rounds) > 0 {
 				rep.Results = append(rep.Results, t.result(err == nil))
 			}

@@ -24,6 +24,7 @@ type origin struct {
 	mu     sync.Mutex
 	items  map[string]*item // guarded by mu
 	active int              // loads under way; guarded by mu
+	asked  int64            // loads of all products; guarded by mu
 }
 
 type item struct {
@@ -108,6 +109,7 @@ func (o *origin) begin(key string) (version int64, fails bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.active++
+	o.asked++
 	it := o.items[key]
 	if it == nil {
 		return 0, false
@@ -139,11 +141,15 @@ func (it *item) changed(by int) {
 // maxChanges is enough for a storm of maxCallers without any protection.
 const maxChanges = 2 * maxCallers
 
-// changes are those of a product's loads, in their order.
-func (o *origin) changes(key string) []change {
+// changes are those of some products' loads, in their order.
+func (o *origin) changes(keys ...string) (all []change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Clone(o.items[key].changes)
+	for _, key := range keys {
+		all = append(all, o.items[key].changes...)
+	}
+	slices.SortStableFunc(all, func(a, b change) int { return a.at.Compare(b.at) })
+	return all
 }
 
 // fail makes the loads of a product fail from now on, or not.
@@ -200,6 +206,13 @@ func (o *origin) forgetLoads(key string) {
 	defer o.mu.Unlock()
 	it := o.items[key]
 	it.loads, it.most, it.changes = 0, 0, nil
+}
+
+// allLoads is how often it was asked for anything.
+func (o *origin) allLoads() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.asked
 }
 
 // busy is how many loads are under way.

@@ -92,14 +92,14 @@ func outageRound(ctx context.Context, sh *show, n int, leave func(), comeBack fu
 
 	r.changes = sh.origin.changes(r.key)
 	sh.origin.forgetLoads(r.key)
-	last := round{key: r.key, answers: storm(ctx, sh.callers, productPath(r.key))}
-	if err := sh.origin.settle(ctx); err != nil {
-		return r, err
-	}
-	last.judge(1, 1)
-	r.add(last)
+	err = r.countingUnanswered(ctx, sh, func() error {
+		last := round{key: r.key, answers: storm(ctx, sh.callers, productPath(r.key))}
+		last.judge(1, 1)
+		r.add(last)
+		return sh.origin.settle(ctx)
+	})
 	r.outage.after = sh.origin.loads(r.key)
-	return r, ctx.Err()
+	return r, err
 }
 
 // outageStorm is one storm while Redis is away. It returns how long the callers

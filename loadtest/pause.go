@@ -17,8 +17,11 @@ import (
 //	holder: claim, load v1 ... (stopped) ........................ store v1: refused
 //	others: ............... claim, load v1, store; write v2 .................
 var stopped = scenario{
-	name:        "pause",
-	about:       "the process that loads is stopped past its lease, the product is written through another, and the process goes on with the old value",
+	name:  "pause",
+	about: "the process that loads is stopped past its lease, the product is written through another, and the process goes on with the old value",
+	short: func(options) string {
+		return "The process that loads is stopped for a while, and the product is written meanwhile"
+	},
 	lifetime:    longLife,
 	minReplicas: 2,
 	prepare:     tuneAll,

@@ -24,6 +24,7 @@ type evidence struct {
 	loads   [][]point // under way, of each round, from its fault or its first load on
 	faults  []float64 // how long they lasted, of each round that had one which ended, in ms
 	faulty  bool      // the rounds have a fault
+	line    *timeline // of requests that came at a rate; nil: none did
 }
 
 // point is a value from a time on, in ms.
@@ -35,6 +36,9 @@ const plottedRounds = 50
 func (t tally) evidence(latency, floor latencies) evidence {
 	e := evidence{latency: latency, floor: floor}
 	for _, r := range t.rounds[:min(len(t.rounds), plottedRounds)] {
+		if r.steady != nil {
+			e.line = r.steady.line
+		}
 		if len(r.changes) == 0 {
 			continue
 		}
@@ -58,7 +62,9 @@ func (t tally) evidence(latency, floor latencies) evidence {
 
 // plot is one drawing. Its fields are what the page's script reads.
 type plot struct {
-	Kind   string    `json:"kind"` // latency, loads or recovery
+	Kind   string    `json:"kind"` // one of kinds in report.html
+	Title  string    `json:"-"`
+	Says   string    `json:"-"` // what is to be seen
 	X      []float64 `json:"x"`
 	Series []series  `json:"series"`
 	Band   []float64 `json:"band,omitzero"` // from where to where the fault lasted; one value: it did not end
@@ -76,25 +82,41 @@ const gridPoints = 240
 // latencyPlot is the share of the callers that were answered within a time, in
 // each mode, and at the floor.
 func latencyPlot(results []result) (plot, bool) {
-	type curve struct {
-		name string
-		latencies
+	curves := curvesOf(results)
+	if len(curves) == 0 {
+		return plot{}, false
 	}
-	var curves []curve
+	p := sharesOf(curves)
+	p.Title, p.Says = "How long callers waited", "Share of the callers that were answered within a time. Further left is sooner."
+	return p, true
+}
+
+// curve is a distribution that has a name.
+type curve struct {
+	name string
+	latencies
+}
+
+// curvesOf are what callers waited, in each mode and at the floor.
+func curvesOf(results []result) (curves []curve) {
 	for _, r := range results {
 		if r.seen.latency.h != nil && r.seen.latency.h.TotalCount() > 0 {
 			curves = append(curves, curve{r.Mode, r.seen.latency})
 		}
 	}
 	if len(curves) == 0 {
-		return plot{}, false
+		return nil
 	}
 	for _, r := range results {
 		if r.seen.floor.h != nil && r.seen.floor.h.TotalCount() > 0 {
-			curves = append(curves, curve{"floor", r.seen.floor})
-			break
+			return append(curves, curve{"floor", r.seen.floor})
 		}
 	}
+	return curves
+}
+
+// sharesOf draws the share of the callers that were answered within a time.
+func sharesOf(curves []curve) plot {
 	low, high := math.Inf(1), 0.0
 	for _, c := range curves {
 		low, high = min(low, float64(c.h.Min())/1000), max(high, float64(c.h.Max())/1000)
@@ -107,7 +129,69 @@ func latencyPlot(results []result) (plot, bool) {
 	for _, c := range curves {
 		p.Series = append(p.Series, series{c.name, c.answeredWithin(p.X)})
 	}
+	return p
+}
+
+// tailPlot is the latency that a share of the callers did not exceed, with more
+// room the fewer are left: one in ten, in a hundred, in a thousand.
+func tailPlot(curves []curve) (plot, bool) {
+	p := plot{Kind: "tail", Title: "How long the slowest waited", Says: "The latency that all but so many of the requests did not exceed. Lower is sooner."}
+	if len(curves) == 0 {
+		return p, false
+	}
+	least := curves[0].h.TotalCount() // whose slowest is one in so many
+	for _, c := range curves {
+		least = min(least, c.h.TotalCount())
+	}
+	if least < 10 {
+		return p, false
+	}
+	for i := range gridPoints {
+		p.X = append(p.X, math.Pow(float64(least), float64(i)/(gridPoints-1)))
+	}
+	for _, c := range curves {
+		s := series{Name: c.name}
+		for _, oneIn := range p.X {
+			took := c.quantile(1 - 1/oneIn)
+			s.Y = append(s.Y, &took)
+		}
+		p.Series = append(p.Series, s)
+	}
 	return p, true
+}
+
+// slowestPlot is the slowest answer over time.
+func slowestPlot(lines []namedLine) (plot, bool) {
+	p := plot{Kind: "slowest", Title: "The slowest answer over time", Says: "Of the requests that were due in the same moment. A peak is an expiry for which somebody waited, or the machine at other work."}
+	for _, l := range lines {
+		p.X = l.seconds()
+		p.Series = append(p.Series, series{l.name, l.slowest})
+	}
+	return p, len(lines) > 0
+}
+
+// statesPlot is where answers came from over time.
+func statesPlot(l *timeline) plot {
+	p := plot{Kind: "states", Title: "Requests by state", Says: "Answers a second, by what they say of the cache that they came from, or by their status.", X: l.seconds()}
+	for _, state := range l.order {
+		p.Series = append(p.Series, series{state, l.perSecond(state)})
+	}
+	return p
+}
+
+// namedLine is a timeline that has a name.
+type namedLine struct {
+	name string
+	*timeline
+}
+
+func linesOf(results []result) (lines []namedLine) {
+	for _, r := range results {
+		if r.seen.line != nil {
+			lines = append(lines, namedLine{r.Mode, r.seen.line})
+		}
+	}
+	return lines
 }
 
 // answeredWithin returns, for each time in ms, the percentage of callers that
@@ -138,7 +222,7 @@ func loadsPlot(results []result) (plot, bool) {
 	if low > high {
 		return plot{}, false
 	}
-	p := plot{Kind: "loads"}
+	p := plot{Kind: "loads", Title: "Load on the origin", Says: "Loads under way, mean of the rounds."}
 	margin := max(1, (high-low)/20)
 	low, high = low-margin, high+margin
 	for i := range gridPoints {
@@ -150,8 +234,10 @@ func loadsPlot(results []result) (plot, bool) {
 		}
 		if r.seen.faulty && p.Band == nil {
 			p.Band = []float64{0}
+			p.Says = "Loads of the product under way, mean of the rounds; at the line: the fault."
 			if len(r.seen.faults) > 0 {
 				p.Band = append(p.Band, hundredth(median(r.seen.faults)))
+				p.Says = "Loads of the product under way, mean of the rounds; shaded: the fault."
 			}
 		}
 	}
@@ -181,7 +267,7 @@ func meanOf(rounds [][]point, times []float64) []*float64 {
 
 // recoveryPlot is how long the others waited after each fault.
 func recoveryPlot(results []result) (plot, bool) {
-	p := plot{Kind: "recovery"}
+	p := plot{Kind: "recovery", Title: "Wait after the fault", Says: "Until all was well again, in each round: what recovery means above."}
 	rounds := 0
 	for _, r := range results {
 		rounds = max(rounds, len(r.RecoveryMS))
@@ -205,7 +291,14 @@ func recoveryPlot(results []result) (plot, bool) {
 // plotsOf returns the drawings that one scenario has.
 func plotsOf(results []result) []plot {
 	var all []plot
-	for _, draw := range []func([]result) (plot, bool){latencyPlot, loadsPlot, recoveryPlot} {
+	waits := []func([]result) (plot, bool){latencyPlot}
+	if lines := linesOf(results); lines != nil {
+		waits = []func([]result) (plot, bool){
+			func([]result) (plot, bool) { return tailPlot(curvesOf(results)) },
+			func([]result) (plot, bool) { return slowestPlot(lines) },
+		}
+	}
+	for _, draw := range append(waits, loadsPlot, recoveryPlot) {
 		if p, ok := draw(results); ok {
 			all = append(all, p)
 		}

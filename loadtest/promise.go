@@ -53,6 +53,25 @@ func judgeRounds(t tally, good string, isGood func(round) bool) verdict {
 	return v
 }
 
+// ifRedisAnswers is a promise that presumes it in all rounds: whoever can ask
+// neither Redis nor the origin has nothing to answer with.
+func ifRedisAnswers(p promise) promise {
+	judge := p.judge
+	p.judge = func(t tally) verdict {
+		v := judge(t)
+		var unanswered int64
+		for _, r := range t.rounds {
+			unanswered += r.unanswered
+		}
+		if !v.Kept && unanswered > 0 {
+			v.Judged = false
+			v.Why += fmt.Sprintf("; Redis left %d calls unanswered for too long", unanswered)
+		}
+		return v
+	}
+	return p
+}
+
 var oneTakesOver = promise{
 	name: "P4", text: "when the process that loads is gone, one of the others takes over, and only one",
 	judge: func(t tally) verdict {

@@ -28,6 +28,18 @@ type redisServer struct {
 // Close ends it, unless it was given.
 func (r *redisServer) Close() error { return r.close() }
 
+// gone says that it does not answer any more. What was measured meanwhile says
+// nothing of a scenario in which it should.
+func (r *redisServer) gone(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return nil // that is why
+	}
+	if _, err := redisVersion(ctx, r.addr); err != nil {
+		return fmt.Errorf("the Redis of the fleet does not answer any more (%w); what is shown was measured before", err)
+	}
+	return nil
+}
+
 const (
 	kindServer   = "redis-server"
 	kindEmbedded = "embedded"

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 )
@@ -42,19 +41,24 @@ type result struct {
 	OriginLoads  []int64         `json:"origin_loads,omitzero"` // of each round
 	LatencyMS    *quantiles      `json:"latency_ms,omitzero"`
 	FloorMS      *floorQuantiles `json:"floor_ms,omitzero"`
+	OverFloorMS  []float64       `json:"over_floor_ms,omitzero"` // of each round: its p99 over that of its floor
 	Errors       *int64          `json:"errors,omitzero"`
 	WrongValues  *int64          `json:"wrong_values,omitzero"`
 	StaleValues  *int64          `json:"stale_values,omitzero"`
 	CommandsSent []int64         `json:"commands_sent,omitzero"` // of each round, by the whole fleet
 	RecoveryMS   []float64       `json:"recovery_ms,omitzero"`   // of each round
 
+	// Where requests come at a rate: how many a second were sent, and how many
+	// of them more than lateAfter after they were due.
+	Rate float64 `json:"rate,omitzero"`
+	Late *int    `json:"late,omitzero"`
+
 	Promises map[string]bool `json:"promises,omitzero"` // those that were judged
 	Pass     *bool           `json:"pass,omitzero"`
 
-	seen      evidence  // what the plots are drawn from
-	overFloor []float64 // p99 over the floor's of the same round, in ms
-	verdicts  []namedVerdict
-	perRound  int64 // most commands that one process sent in a round
+	seen     evidence // what the plots are drawn from
+	verdicts []namedVerdict
+	perRound int64 // most commands that one process sent in a round
 }
 
 type quantiles struct {
@@ -62,6 +66,9 @@ type quantiles struct {
 	P90 float64 `json:"p90"`
 	P99 float64 `json:"p99"`
 	Max float64 `json:"max"`
+
+	// P999 is there where requests come at a rate.
+	P999 float64 `json:"p999,omitzero"`
 }
 
 type floorQuantiles struct {
@@ -81,12 +88,17 @@ func (t tally) result(complete bool) result {
 		Scenario: t.scenario.name, Mode: t.mode,
 		Replicas: t.opts.replicas, Clients: t.opts.clients, LoadMS: milliseconds(t.opts.load), Rounds: len(t.rounds),
 		Errors: new(int64), WrongValues: new(int64),
-		overFloor: t.overFloor(),
+		OverFloorMS: t.overFloor(),
 	}
 	latency, floor := newLatencies(), newLatencies()
 	for _, r := range t.rounds {
-		res.OriginLoads = append(res.OriginLoads, r.loads)
+		if r.keys == nil || len(r.keys) > 0 {
+			res.OriginLoads = append(res.OriginLoads, r.loads)
+		}
 		*res.Errors += r.errors
+		if r.steady != nil {
+			res.Rate, res.Late = r.steady.rate, &r.steady.late
+		}
 		*res.WrongValues += r.wrong
 		latency.h.Merge(r.latencies().h)
 		floor.h.Merge(r.floorLatencies().h)
@@ -112,7 +124,10 @@ func (t tally) result(complete bool) result {
 	}
 	res.seen = t.evidence(latency, floor)
 	if latency.h.TotalCount() > 0 {
-		res.LatencyMS = &quantiles{P50: latency.quantile(0.5), P90: latency.quantile(0.9), P99: latency.quantile(0.99), Max: latency.max()}
+		res.LatencyMS = latency.quantiles()
+		if res.Late != nil {
+			res.LatencyMS.P999 = latency.quantile(0.999)
+		}
 	}
 	if floor.h.TotalCount() > 0 {
 		res.FloorMS = &floorQuantiles{P50: floor.quantile(0.5), P99: floor.quantile(0.99)}
@@ -157,7 +172,7 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 func writeJSON(file string, results any) error {
 	data, err := json.MarshalIndent(results, "", "  ")
 	if err == nil {
-		err = os.WriteFile(file, append(data, '\n'), 0o644)
+		err = writeWhole(file, append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the results (%w); use -json with a file that can be written", err)

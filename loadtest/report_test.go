@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,5 +126,42 @@ func TestQuantilesAreThoseOfTheCallers(t *testing.T) {
 	}
 	if got := l.max(); got < 1000 || got > 1001 {
 		t.Errorf("max = %v ms, want 1000", got)
+	}
+}
+
+func TestWhatAppliesToNoRowIsNotInTheTable(t *testing.T) {
+	_, rep := aReport()
+	head, rows := tableOf(rep.Results[:2]) // a cold key: nothing recovers, nothing is stale
+	for _, gone := range []string{"recovery", "stale"} {
+		if slices.Contains(head, gone) {
+			t.Errorf("the table has a column %s", gone)
+		}
+	}
+	for _, cells := range rows {
+		if len(cells) != len(head) || cells[len(cells)-1] != "kept" && cells[len(cells)-1] != "-" {
+			t.Errorf("head %q, row %q", head, cells)
+		}
+	}
+	if l := legendOf(rep.Results[:2]); strings.Contains(l, "recovery") || !strings.Contains(l, "\nerrors ") || !strings.Contains(l, "\ncommands ") {
+		t.Errorf("the legend is\n%s", l)
+	}
+	if legendOf(rep.Results) != legend {
+		t.Error("the legend lacks something when all applies")
+	}
+}
+
+func TestInShortSaysWhatTheModesDifferIn(t *testing.T) {
+	opts, rep := aReport()
+	all := shortly(opts, rep.Results)
+	if len(all) != 1 || all[0].Head != "2 callers ask at once for a product that no cache has" {
+		t.Fatalf("in short: %+v; want the one scenario of more than one mode", all)
+	}
+	want := shortMode{"no protection (mode none)", "asks the origin 2 times", "half of the callers wait at most 103 ms, 99% of them 106 ms"}
+	if len(all[0].Modes) != 2 || all[0].Modes[1] != want {
+		t.Errorf("modes %+v, want %+v", all[0].Modes, want)
+	}
+	stale := int64(7)
+	if got := (result{Mode: "guard", OriginLoads: []int64{1}, StaleValues: &stale}).short(); !strings.HasSuffix(got.Waited, "7 old values served") || got.Asked != "asks the origin once" {
+		t.Errorf("short = %+v", got)
 	}
 }

@@ -14,14 +14,21 @@ type scenario struct {
 	name  string
 	about string // what happens, for -list
 
+	// short is what happens, in few words, where the modes differ in what a
+	// stranger wants to know; nil: it is a promise that the scenario is about.
+	short func(o options) string
+
 	// lifetime of what the fleet caches, given the time that a load takes.
 	lifetime func(load time.Duration) (ttl, grace time.Duration)
 
 	// minReplicas is how many processes it takes; 0: one.
 	minReplicas int
 
-	// apart: it is run only when it is named, and once: its length is -duration.
+	// apart: it is run only when it is named.
 	apart bool
+
+	// once: it has one round, whose length a flag says.
+	once bool
 
 	// proxied: each process has a proxy between itself and Redis, to be cut off.
 	proxied bool
@@ -37,7 +44,7 @@ type scenario struct {
 }
 
 // scenarios are all there are, in the order in which they run.
-var scenarios = []scenario{cold, expiry, invalidate, crash, stopped, partition, redisHang, redisRestart, failingOrigin, manyKeys, deploy, httpStorm, uncacheable, vary, soak}
+var scenarios = []scenario{cold, expiry, invalidate, crash, stopped, partition, redisHang, redisRestart, failingOrigin, manyKeys, deploy, httpStorm, uncacheable, vary, atARate, soak}
 
 // show is one scenario in one mode: the fleet that is on the stage, and the
 // callers that are connected to it.
@@ -61,6 +68,7 @@ var runID = fmt.Sprintf("%x", time.Now().UnixMicro())
 // round is what one storm brought.
 type round struct {
 	key        string
+	keys       []string        // whose loads are counted together; nil: key alone; none: the origin is not asked
 	answers    []answer        // of the storm's callers
 	floor      []time.Duration // latencies of the same callers at the floor; nil: not measured
 	slept      time.Duration   // by the handler of the floor
@@ -81,6 +89,7 @@ type round struct {
 	rolled     *rolled         // what restarts brought; nil: there were none
 	paged      *paged          // what was asked for over the HTTP cache; nil: nothing was
 	soaked     *soaked         // what a long time brought; nil: it was short
+	steady     *steadied       // what requests at a rate brought; nil: callers wait for their answers
 	changes    []change        // in the loads under way; nil: the stage notes them at the end
 	fault      fault           // what was done to a process or to Redis, and when
 	recovery   time.Duration   // until all was well again, as the scenario means it; 0: nothing went wrong
@@ -104,10 +113,10 @@ func (r *round) judge(oldest, newest int64) {
 // longLife is a lifetime in which nothing expires while the test runs.
 func longLife(time.Duration) (ttl, grace time.Duration) { return time.Hour, time.Hour }
 
-func listScenarios(out io.Writer) {
+func listScenarios(out io.Writer, o options) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, sc := range scenarios {
-		fmt.Fprintf(w, "%s\t%s\n", sc.name, sc.about)
+		fmt.Fprintf(w, "%s\t%s (about %s in each mode)\n", sc.name, sc.about, roughly(sc.takes(o)))
 		for _, p := range sc.promises {
 			fmt.Fprintf(w, "\t  %s: %s\n", p.name, p.text)
 		}

@@ -22,6 +22,7 @@ var soak = scenario{
 	name:  "soak",
 	about: "all callers read and write products that expire all the time, for as long as -duration says; only when it is named",
 	apart: true,
+	once:  true,
 	lifetime: func(time.Duration) (ttl, grace time.Duration) {
 		return 2 * time.Second, 2 * time.Second
 	},

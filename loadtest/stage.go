@@ -41,6 +41,7 @@ func (st *stage) run(ctx context.Context, sc scenario, mode string) (t tally, er
 	}
 	defer func() { err = errors.Join(err, fleet.stop()) }()
 
+	fleet.answered = &st.progress.answered
 	callers, err := connect(ctx, fleet, st.opts.clients)
 	if err != nil {
 		return t, err
@@ -57,7 +58,7 @@ func (st *stage) run(ctx context.Context, sc scenario, mode string) (t tally, er
 	}
 	defer func() { st.countLoads(t.rounds) }()
 	rounds := st.opts.rounds
-	if sc.apart {
+	if sc.once {
 		rounds = 1
 	}
 	for n := range rounds {
@@ -75,9 +76,16 @@ func (st *stage) run(ctx context.Context, sc scenario, mode string) (t tally, er
 // came late is counted to its round.
 func (st *stage) countLoads(rounds []round) {
 	for i := range rounds {
-		rounds[i].loads = st.origin.loads(rounds[i].key)
-		if rounds[i].changes == nil {
-			rounds[i].changes = st.origin.changes(rounds[i].key)
+		r := &rounds[i]
+		keys := r.keys
+		if keys == nil {
+			keys = []string{r.key}
+		}
+		for _, key := range keys {
+			r.loads += st.origin.loads(key)
+		}
+		if r.changes == nil {
+			r.changes = st.origin.changes(keys...)
 		}
 	}
 }

@@ -17,19 +17,31 @@ func printReport(out io.Writer, opts options, rep report) {
 	fmt.Fprintf(out, "Cache: %s. Machine: %d CPUs, which the callers share with the processes. Rounds: %d of each storm.\n\n",
 		rep.Redis.describe(), runtime.NumCPU(), opts.rounds)
 	printTable(out, rep.Results)
-	fmt.Fprint(out, legend)
+	fmt.Fprint(out, legendOf(rep.Results))
 	printPromises(out, rep.Results)
+	printShort(out, opts, rep.Results)
 	fmt.Fprintf(out, "\n%s\n", closing(rep, "above"))
 }
 
+// legendOf is the legend of a table of results: what is not in it is not told.
+func legendOf(results []result) string {
+	if slices.ContainsFunc(results, func(r result) bool { return len(r.RecoveryMS) > 0 }) {
+		return legend
+	}
+	before, rest, _ := strings.Cut(legend, "\nrecovery")
+	_, after, _ := strings.Cut(rest, "\nerrors")
+	return before + "\nerrors" + after
+}
+
 const legend = `
-modes     guard: one load for the fleet; local: one for each process; none: one for each request
+modes     what is in front of the origin; guard: cacheguard, one load for the fleet; local: singleflight, one for each process; none: one for each request
 loads     questions to the origin in one storm: the fewest and the most of all rounds
 p50 p99   milliseconds that half, and all but the slowest 1%, of the callers waited at most
 floor     p99 of the same callers at a handler that only sleeps; over: how much later the storm's was, each after its own load (median of the rounds)
 commands  the most that one process sent to Redis in one storm
 recovery  milliseconds until all was well again: crash, pause, partition: all callers of the other processes were answered; redis-hang,
           redis-restart: every process used Redis again; failing-origin: the product was there; the shortest and the longest of all rounds
+errors    no answer; wrong: not what was asked for; stale: older than a write that was answered before; promises: made by mode guard, listed below; -: does not apply
 `
 
 // tableHead names the cells of a row.
@@ -37,11 +49,30 @@ var tableHead = []string{"scenario", "mode", "loads", "p50", "p90", "p99", "max"
 
 func printTable(out io.Writer, results []result) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, strings.Join(append(slices.Clone(tableHead), ""), "\t"))
-	for _, r := range results {
-		fmt.Fprintln(w, strings.Join(append(r.cells(), ""), "\t"))
+	head, rows := tableOf(results)
+	for _, cells := range append([][]string{head}, rows...) {
+		fmt.Fprintln(w, strings.Join(append(cells, ""), "\t"))
 	}
 	w.Flush()
+}
+
+// tableOf returns the head and the rows of a table, without the columns of what
+// applies to no row; the last, of the promises, is there in any case.
+func tableOf(results []result) (head []string, rows [][]string) {
+	for _, r := range results {
+		rows = append(rows, r.cells())
+	}
+	head = slices.Clone(tableHead)
+	for i := len(head) - 2; i >= 0; i-- {
+		if slices.ContainsFunc(rows, func(cells []string) bool { return cells[i] != "-" }) {
+			continue
+		}
+		head = slices.Delete(head, i, i+1)
+		for n := range rows {
+			rows[n] = slices.Delete(rows[n], i, i+1)
+		}
+	}
+	return head, rows
 }
 
 // cells are a row of the table. What does not apply is a dash.
@@ -53,7 +84,7 @@ func (r result) cells() []string {
 		cells = append(cells, "-", "-", "-", "-")
 	}
 	if r.FloorMS != nil {
-		cells = append(cells, ms(r.FloorMS.P99), fmt.Sprintf("%+.1f", median(r.overFloor)))
+		cells = append(cells, ms(r.FloorMS.P99), fmt.Sprintf("%+.1f", median(r.OverFloorMS)))
 	} else {
 		cells = append(cells, "-", "-")
 	}

@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -20,14 +22,11 @@ import (
 // known here: no promise is judged, and only its answers are measured.
 type target struct {
 	urls []string
-	rate int           // requests a second, to all URLs in turn
-	span time.Duration // for which they are sent
 }
 
-const (
-	maxRate = 10_000
-	maxSpan = 10 * time.Minute
-)
+// targetRate is how many requests a second somebody's service gets unless -rate
+// says otherwise, to all URLs in turn.
+const targetRate = 100
 
 // targetURLs reads the list of -target.
 func targetURLs(list string) (urls []string, err error) {
@@ -45,7 +44,7 @@ func targetURLs(list string) (urls []string, err error) {
 func (o options) checkTarget(fs *flag.FlagSet) (err error) {
 	fs.Visit(func(f *flag.Flag) {
 		switch f.Name {
-		case "scenario", "mode", "replicas", "load", "redis", "html", "excuse":
+		case "scenario", "mode", "replicas", "load", "redis", "excuse":
 			err = fmt.Errorf("-%s is about a fleet of our own; leave it out with -target", f.Name)
 		}
 	})
@@ -56,12 +55,8 @@ func (o options) checkTarget(fs *flag.FlagSet) (err error) {
 		return fmt.Errorf("-clients %d is out of range; use at least 1, and at most %d for all URLs together", o.clients, maxCallers)
 	case o.rounds < 1 || o.rounds > maxRounds:
 		return fmt.Errorf("-rounds %d is out of range; use 1 to %d", o.rounds, maxRounds)
-	case o.target.rate < 1 || o.target.rate > maxRate:
-		return fmt.Errorf("-rate %d is out of range; use 1 to %d", o.target.rate, maxRate)
-	case o.target.span < time.Second || o.target.span > maxSpan:
-		return fmt.Errorf("-for %v is out of range; use 1s to %v", o.target.span, maxSpan)
 	}
-	return nil
+	return o.checkRate()
 }
 
 // targetReport is what -json writes for a target.
@@ -69,6 +64,18 @@ type targetReport struct {
 	URLs   []string      `json:"urls"`
 	Storms *targetResult `json:"storms"` // all callers at one instant, all rounds together
 	Steady *targetResult `json:"steady"` // at a rate
+}
+
+// withoutPasswords are URLs as a report may show them: it is passed on.
+func withoutPasswords(urls []string) (shown []string) {
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil {
+			continue // they were parsed before
+		}
+		shown = append(shown, u.Redacted())
+	}
+	return shown
 }
 
 // targetResult is what the answers of a target were.
@@ -79,17 +86,28 @@ type targetResult struct {
 	Errors    int            `json:"errors"`        // no answer, or a status of 400 and above
 	Error     string         `json:"error,omitzero"`
 	Statuses  map[string]int `json:"statuses"`
+	States    map[string]int `json:"states,omitzero"`     // what the answers say of the cache that they came from; see stateOf
 	LatencyMS *quantiles     `json:"latency_ms,omitzero"` // of the answers, errors included
 
 	latencies
+	line *timeline // nil: not at a rate
 }
-
-// lateAfter is how late a request may be sent; latency counts from when it was
-// due in any case.
-const lateAfter = 10 * time.Millisecond
 
 func newTargetResult() *targetResult {
 	return &targetResult{Statuses: map[string]int{}, latencies: newLatencies()}
+}
+
+// newSteadyResult is of answers that come at a rate.
+func newSteadyResult(span time.Duration) *targetResult {
+	r := newTargetResult()
+	r.line, r.States = newTimeline(span), map[string]int{}
+	return r
+}
+
+// addAt notes when an answer was due, and where it came from.
+func (r *targetResult) addAt(due, latency time.Duration, state string) {
+	r.States[state]++
+	r.line.add(due, latency, state)
 }
 
 // add counts an answer. A status of 0 is none.
@@ -110,24 +128,32 @@ func (r *targetResult) add(latency time.Duration, status int, err string) {
 }
 
 func (r *targetResult) finish() {
-	if r.Requests > 0 {
-		r.LatencyMS = &quantiles{P50: r.quantile(0.5), P90: r.quantile(0.9), P99: r.quantile(0.99), Max: r.max()}
+	if r.Requests == 0 {
+		return
+	}
+	r.LatencyMS = r.quantiles()
+	if r.line != nil {
+		r.LatencyMS.P999 = r.quantile(0.999)
 	}
 }
 
 // askTarget runs storms against a target, and then asks it at a rate.
 func askTarget(ctx context.Context, opts options, out io.Writer, progress *progress) error {
-	rep := targetReport{URLs: opts.target.urls}
+	progress.watch(nil, nil)
+	rep := targetReport{URLs: withoutPasswords(opts.target.urls)}
 	var err error
 	if rep.Storms, err = targetStorms(ctx, opts, progress); err == nil {
-		progress.say(fmt.Sprintf("%d requests a second for %v", opts.target.rate, opts.target.span))
-		rep.Steady, err = steady(ctx, opts.target)
+		progress.say(fmt.Sprintf("%d requests a second for %v", opts.rate, opts.span))
+		rep.Steady, err = steady(ctx, opts.target.urls, opts.rate, opts.span, progress)
 	}
 	progress.end()
 	err = interrupted(ctx, err)
 	printTarget(out, opts, rep)
 	if opts.json != "" {
 		err = errors.Join(err, writeJSON(opts.json, rep))
+	}
+	if opts.html != "" {
+		err = errors.Join(err, writePage(opts.html, newTargetPage(opts, rep, time.Now())))
 	}
 	for _, r := range []*targetResult{rep.Storms, rep.Steady} {
 		if r != nil && r.Errors > 0 {
@@ -144,6 +170,7 @@ func targetStorms(ctx context.Context, opts options, progress *progress) (*targe
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: callLimit, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	r := newTargetResult()
+	defer r.finish()
 	for n := range opts.rounds {
 		progress.say(fmt.Sprintf("storm %d of %d: %d callers", n+1, opts.rounds, callers))
 		begin := time.Now().Add(stormLead + time.Duration(callers)*stormLeadEach)
@@ -156,6 +183,10 @@ func targetStorms(ctx context.Context, opts options, progress *progress) (*targe
 				}
 				status, err := fetchStatus(ctx, client, opts.target.urls[i%len(opts.target.urls)])
 				took := time.Since(begin)
+				if ctx.Err() != nil && status == 0 {
+					return // that there is no answer is our doing
+				}
+				progress.answered.Add(1)
 				mu.Lock()
 				defer mu.Unlock()
 				r.add(took, status, err)
@@ -166,7 +197,6 @@ func targetStorms(ctx context.Context, opts options, progress *progress) (*targe
 			return r, err
 		}
 	}
-	r.finish()
 	return r, nil
 }
 
@@ -187,59 +217,72 @@ func fetchStatus(ctx context.Context, client *http.Client, url string) (status i
 	return resp.StatusCode, ""
 }
 
-// steady asks at a rate, whatever the answers do: each request is sent when it
-// is due, so that a service that stalls is not asked less often meanwhile, and
-// its latency counts from then, so that one that was sent late waited longer,
-// not shorter.
-func steady(ctx context.Context, t target) (*targetResult, error) {
-	r := newTargetResult()
+// steady asks at a rate.
+func steady(ctx context.Context, urls []string, rate int, span time.Duration, progress *progress) (*targetResult, error) {
+	r := newSteadyResult(span)
 	var requests []vegeta.Target
-	for _, u := range t.urls {
+	for _, u := range urls {
 		requests = append(requests, vegeta.Target{Method: http.MethodGet, URL: u})
 	}
-	attacker := vegeta.NewAttacker(vegeta.Timeout(callLimit), vegeta.MaxWorkers(maxCallers), vegeta.MaxBody(0),
-		vegeta.Connections(maxCallers), vegeta.Redirects(vegeta.NoFollow))
-	stop := context.AfterFunc(ctx, func() { attacker.Stop() })
-	defer stop()
-	rate := vegeta.Rate{Freq: t.rate, Per: time.Second}
-	begin := time.Now()
-	var last time.Time
-	for result := range attacker.Attack(vegeta.NewStaticTargeter(requests...), rate, t.span, "steady") {
-		due := begin.Add(time.Duration(result.Seq) * time.Second / time.Duration(t.rate))
-		late := max(0, result.Timestamp.Sub(due))
-		if late > lateAfter {
+	client, end := newOpenClient(ctx)
+	defer end()
+	loop := openLoop{rate: perSecond(rate), span: span, client: client}
+	var err error
+	r.Rate, err = loop.run(ctx, vegeta.NewStaticTargeter(requests...), func(a reply) {
+		if a.late > lateAfter {
 			r.Late++
 		}
-		if result.Timestamp.After(last) {
-			last = result.Timestamp
-		}
-		r.add(late+result.Latency, int(result.Code), result.Error)
-	}
-	if r.Requests > 1 {
-		r.Rate = hundredth(float64(r.Requests-1) / last.Sub(begin).Seconds())
-	}
+		r.add(a.latency, int(a.Code), a.Error)
+		r.addAt(a.due, a.latency, stateOf(int(a.Code), a.Headers))
+		progress.answered.Add(1)
+	})
 	r.finish()
-	return r, ctx.Err()
+	return r, err
 }
 
 func printTarget(out io.Writer, opts options, rep targetReport) {
 	fmt.Fprintf(out, "\n%s: %d storms of %d callers for each URL, then %d requests a second for %v.\n\n",
-		strings.Join(rep.URLs, ", "), opts.rounds, opts.clients, opts.target.rate, opts.target.span)
+		strings.Join(rep.URLs, ", "), opts.rounds, opts.clients, opts.rate, opts.span)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "what\trequests\trate\tlate\tp50\tp90\tp99\tmax\terrors\t")
-	row := func(name string, r *targetResult) {
+	fmt.Fprintln(w, strings.Join(append(slices.Clone(targetHead), ""), "\t"))
+	for _, cells := range rep.rows() {
+		fmt.Fprintln(w, strings.Join(append(cells, ""), "\t"))
+	}
+	w.Flush()
+	fmt.Fprintf(out, "\n%s\n", targetLegend)
+	if rep.Steady != nil && rep.Steady.Requests > 0 {
+		fmt.Fprintf(out, "The answers at a rate: %s.\n", counts(rep.Steady.States))
+	}
+}
+
+var (
+	targetHead   = []string{"what", "requests", "rate", "late", "p50", "p90", "p99", "p99.9", "max", "errors"}
+	targetLegend = fmt.Sprintf("Milliseconds count from the instant of the storm, and from when a request was due; late: sent more than %v after that.", lateAfter)
+)
+
+// rows are those of the table. What does not apply is a dash.
+func (rep targetReport) rows() (rows [][]string) {
+	add := func(name string, r *targetResult) {
 		if r == nil || r.LatencyMS == nil {
 			return
 		}
-		rate := "-"
-		if r.Rate > 0 {
-			rate = fmt.Sprintf("%.1f", r.Rate)
+		q, rate, late, p999 := r.LatencyMS, "-", "-", "-"
+		if r.line != nil {
+			rate, late, p999 = fmt.Sprintf("%.1f", r.Rate), fmt.Sprint(r.Late), ms(q.P999)
 		}
-		q := r.LatencyMS
-		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%d\t\n", name, r.Requests, rate, r.Late, ms(q.P50), ms(q.P90), ms(q.P99), ms(q.Max), r.Errors)
+		rows = append(rows, []string{name, fmt.Sprint(r.Requests), rate, late, ms(q.P50), ms(q.P90), ms(q.P99), p999, ms(q.Max), fmt.Sprint(r.Errors)})
 	}
-	row("storms", rep.Storms)
-	row("steady", rep.Steady)
-	w.Flush()
-	fmt.Fprintf(out, "\nMilliseconds count from the instant of the storm, and from when a request was due; late: sent more than %v after that.\n", lateAfter)
+	add("storms", rep.Storms)
+	add("steady", rep.Steady)
+	return rows
+}
+
+// counts lists what was counted, the most first.
+func counts(of map[string]int) string {
+	names := slices.Sorted(maps.Keys(of))
+	slices.SortStableFunc(names, func(a, b string) int { return of[b] - of[a] })
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%d %s", of[name], name)
+	}
+	return strings.Join(names, ", ")
 }

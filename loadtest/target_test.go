@@ -27,7 +27,7 @@ func TestAStallIsInTheLatencyOfAllRequestsThatWereDueInIt(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	r, err := steady(t.Context(), target{urls: []string{server.URL}, rate: 200, span: 2 * time.Second})
+	r, err := steady(t.Context(), []string{server.URL}, 200, 2*time.Second, newProgress(io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +101,27 @@ func TestAnInterruptedTargetShowsWhatItHas(t *testing.T) {
 		t.Errorf("err = %v after %v", err, time.Since(begin))
 	}
 	if !strings.Contains(out.String(), "steady") {
+		t.Errorf("what was measured is not shown:\n%s", &out)
+	}
+}
+
+func TestATargetInterruptedInAStormShowsTheStormsBefore(t *testing.T) {
+	var asked atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 5 { // the second of the second storm
+			cancel()
+			<-r.Context().Done()
+		}
+	}))
+	defer server.Close()
+	var out bytes.Buffer
+	err := run(ctx, []string{"-target", server.URL, "-clients", "3", "-rounds", "100"}, &out, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "interrupted") || strings.Contains(err.Error(), "no good answer") {
+		t.Errorf("err = %v, want that it was interrupted, and no errors of our own doing", err)
+	}
+	if !strings.Contains(out.String(), "\n  storms  ") {
 		t.Errorf("what was measured is not shown:\n%s", &out)
 	}
 }

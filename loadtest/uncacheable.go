@@ -39,8 +39,7 @@ var ownPages = map[string]func(who string) map[string]string{
 }
 
 func uncacheableRound(ctx context.Context, sh *show, n int) (r round, err error) {
-	r = round{key: sh.key(n), paged: &paged{first: map[string]float64{}, second: map[string]float64{}}}
-	sh.origin.create(r.key) // nobody asks for it
+	r = round{key: sh.key(n), keys: []string{}, paged: &paged{first: map[string]float64{}, second: map[string]float64{}}}
 	return r, r.countingUnanswered(ctx, sh, func() error { return r.askForAllKinds(ctx, sh) })
 }
 

@@ -20,8 +20,7 @@ var vary = scenario{
 var languages = []string{"de", "en", "fr", "pt-br"}
 
 func varyRound(ctx context.Context, sh *show, n int) (r round, err error) {
-	r = round{key: sh.key(n), paged: new(paged)}
-	sh.origin.create(r.key) // nobody asks for it
+	r = round{key: sh.key(n), keys: []string{}, paged: new(paged)}
 	return r, r.countingUnanswered(ctx, sh, func() error { r.askInAllLanguages(ctx, sh); return nil })
 }
 

@@ -10,18 +10,22 @@ import (
 // admission is what a request may do with the cache, decided before it can
 // queue for anything.
 type admission struct {
-	bypass       string     // why it goes past the cache; "": it does not
-	cc           directives // what it asks of the cache
-	plain        bool       // it asks nothing of it
-	credentialed bool       // it has credentials that are not part of its key
+	bypass       string      // why it goes past the cache; "": it does not
+	cc           *directives // what it asks of the cache; nobody changes it
+	plain        bool        // it asks nothing of it
+	credentialed bool        // it has credentials that are not part of its key
 }
 
+// noDirectives is what most requests ask of a cache.
+var noDirectives directives
+
 // admit decides about a request by its own fields alone.
-func (o *Options) admit(r *http.Request) admission {
-	if reason := o.past(r); reason != "" {
+// reads: its body is part of its key.
+func (o *Options) admit(r *http.Request, reads bool) admission {
+	if reason := o.past(r, reads); reason != "" {
 		return admission{bypass: reason}
 	}
-	a := admission{plain: r.Header["Cache-Control"] == nil && r.Header["Pragma"] == nil}
+	a := admission{cc: &noDirectives, plain: r.Header["Cache-Control"] == nil && r.Header["Pragma"] == nil}
 	if !a.plain {
 		a.cc = requestDirectives(r.Header)
 	}
@@ -29,7 +33,7 @@ func (o *Options) admit(r *http.Request) admission {
 		return admission{bypass: "request-no-store"}
 	}
 	if o.IgnoreRequestControl {
-		a.cc = directives{onlyIfCached: a.cc.onlyIfCached}
+		a.cc = &directives{onlyIfCached: a.cc.onlyIfCached}
 	}
 	if r.Header["Authorization"] == nil && r.Header["Cookie"] == nil {
 		return a
@@ -45,13 +49,18 @@ func (o *Options) admit(r *http.Request) admission {
 }
 
 // past says why a request cannot be answered by any cache, or "".
-func (o *Options) past(r *http.Request) string {
+func (o *Options) past(r *http.Request, reads bool) string {
 	h := r.Header
 	switch {
+	case reads && (isConditional(r) || h["Range"] != nil):
+		return "precondition" // what they mean here is up to the handler (RFC 9110 13.1, 14.2)
+	case reads:
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		return "method"
 	case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
 		return "body" // it is not in the key
+	}
+	switch {
 	case h["Upgrade"] != nil || listHas(h["Connection"], "upgrade"):
 		return "upgrade"
 	case h["If-Match"] != nil || h["If-Unmodified-Since"] != nil:
@@ -77,14 +86,14 @@ func isStreamRequest(h http.Header) bool {
 	return len(media) > 0 && strings.HasPrefix(strings.ToLower(media[0]), "application/grpc")
 }
 
-func requestDirectives(h http.Header) directives {
+func requestDirectives(h http.Header) *directives {
 	lines := h["Cache-Control"]
 	if lines == nil {
-		return directives{noCache: listHas(h["Pragma"], "no-cache")} // RFC 9111 5.4
+		return &directives{noCache: listHas(h["Pragma"], "no-cache")} // RFC 9111 5.4
 	}
 	d := parseCacheControl(lines)
 	d.noCache = d.noCache || len(d.noCacheFields) > 0
-	return d
+	return &d
 }
 
 func (o *Options) identified(r *http.Request) (ok bool) {
@@ -152,9 +161,11 @@ type standing struct {
 // decide says whether a request may be answered by a stored answer that it
 // selects (RFC 9111 4).
 func (o *Options) decide(a *admission, p *response, s standing) use {
-	cc := &a.cc
+	cc := a.cc
 	switch {
 	case p.rules.has(ruleGone), a.credentialed && !p.rules.has(rulePublic):
+		return useReload
+	case p.rules.has(ruleHere) && !s.forMe:
 		return useReload
 	case s.forMe:
 		return useTake

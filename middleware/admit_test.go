@@ -59,7 +59,7 @@ func TestWhichRequestsGoPastTheCache(t *testing.T) {
 				r.Header = tt.h
 			}
 			o := mustOptions(t, tt.opts)
-			if a := o.admit(r); a.bypass != tt.bypass || a.credentialed != tt.cred {
+			if a := o.admit(r, false); a.bypass != tt.bypass || a.credentialed != tt.cred {
 				t.Errorf("got bypass %q, credentialed %v; want %q, %v", a.bypass, a.credentialed, tt.bypass, tt.cred)
 			}
 		})
@@ -114,7 +114,7 @@ func TestWhichStoredAnswersARequestTakes(t *testing.T) {
 			if tt.cred {
 				r.Header.Set("Authorization", "x")
 			}
-			a := o.admit(r)
+			a := o.admit(r, false)
 			p := tt.p
 			if p == nil {
 				p = plain

@@ -76,7 +76,7 @@ func newAuditor(told func(Unkeyed)) *auditor {
 // audit looks, in the background, for what p depends on without saying so.
 func (f *fill) audit(p *response) {
 	c, a := f.c, f.c.auditor
-	if a == nil {
+	if a == nil || f.body != nil {
 		return
 	}
 	select {
@@ -207,15 +207,15 @@ func (a *audit) rounds() (rounds [][]try) {
 func (a *audit) sameKey(t try) bool {
 	c, was := a.f.c, a.f.req
 	r := a.request(a.ctx, []try{t})
-	adm := c.opts.admit(r)
+	adm := c.opts.admit(r, false)
 	if adm.bypass != "" || adm.credentialed != a.f.adm.credentialed || !c.keys.selects(r, a.p.selecting) {
 		return false
 	}
 	key, err := c.keys.primary(r)
 	usual, usualErr := c.keys.primary(was)
 	if err == nil && usualErr == nil && c.keys.hasExtras() {
-		key, err = c.keys.withExtras(key, "", r)
-		usual, usualErr = c.keys.withExtras(usual, "", was)
+		key, err = c.keys.withExtras(key, "", r, nil)
+		usual, usualErr = c.keys.withExtras(usual, "", was, nil)
 	}
 	return err == nil && usualErr == nil && key == usual
 }
@@ -257,7 +257,7 @@ func (a *audit) run(tries []try) (s sample) {
 		a.f.next.ServeHTTP(t.writerFor(a.f.shape), r)
 		t.finish(nil)
 		v := c.opts.judge(question{
-			credentialed: a.f.adm.credentialed, origin: r.Header.Get("Origin"), now: time.Now(), delay: time.Since(asked), policy: a.f.policy,
+			credentialed: a.f.adm.credentialed, origin: r.Header.Get("Origin"), now: time.Now(), delay: time.Since(asked), policy: *a.f.policy,
 		}, t.status, t.sent)
 		s = sample{status: t.status, header: c.opts.kept(t.sent, volatile), body: t.buf, whole: !t.isAlone(), stored: v.class == classStore}
 	}()

@@ -23,6 +23,10 @@
 // must-revalidate, or [Options].Identity or KeyCookies make them part of the
 // key.
 //
+// Requests with a body go past the cache too, unless [Options].KeyBody makes the
+// body part of the key: of a QUERY, and of a POST where [Policy].PostReads says
+// that it changes nothing.
+//
 // # How requests collapse
 //
 // The first request for something that is not stored runs the handler, here or

@@ -22,20 +22,23 @@ type fill struct {
 	c      *Cache
 	next   http.Handler
 	req    *http.Request // a copy, without body, conditions and range
+	body   *requestBody  // of each run; nil: none
 	route  func(context.Context) context.Context
-	policy Policy
+	policy *Policy
 	adm    admission
 	probe  bool // it finds out for its own request alone; see job.probing
 	key    string
 	above  *response // the entry above, for a variant
 	url    string    // key of the URL's entry
 	trail  string    // what tells the variant from the URL's others
-	epoch  string    // of the tags, when the run began
+	epoch  string    // of the tags, when the run began; "": not known
+	away   bool      // the generation of the key is not known
 	begun  uint64    // number of its last run among the arrivals
 	outer  http.Header
 	leader atomic.Pointer[job] // who is to be given the run as it goes; nil: nobody
 	idle   atomic.Bool         // nobody waits for it: it runs in the background
 	shape  http.ResponseWriter // what the handler's writer is to be like; never written to
+	wait   *waitState          // of the one who is given the run
 }
 
 // What a loader answers when there is nothing to keep. Each knows its own
@@ -53,6 +56,7 @@ type (
 	// about the next ones. Those who waited run their own at once.
 	unsharedError struct {
 		reason   string
+		broken   bool // something is wrong with the handler
 		cooldown time.Duration
 	}
 
@@ -70,8 +74,16 @@ func (e *abortedError) Error() string           { return e.cause.Error() }
 func (e *abortedError) Unwrap() error           { return e.cause }
 func (e *abortedError) Cooldown() time.Duration { return e.cooldown }
 
+// NotShared implements [cacheguard.Sharer]: nothing has failed if the request
+// only found out for itself.
+func (e *abortedError) NotShared() bool { return errors.Is(e.cause, errProbing) }
+
 func (e *unsharedError) Error() string           { return "middleware: answer is not to be shared: " + e.reason }
 func (e *unsharedError) Cooldown() time.Duration { return e.cooldown }
+
+// NotShared implements [cacheguard.Sharer]: that an answer is for its own client
+// is no failure.
+func (e *unsharedError) NotShared() bool { return !e.broken }
 
 func (e *failedError) Error() string {
 	return fmt.Sprintf("middleware: handler answered %d", e.status)
@@ -96,8 +108,10 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		return nil, &abortedError{cause: errProbing}
 	}
 	if len(f.c.opts.TagHeaders) > 0 {
-		// Without an epoch, what has tags is not kept: see tagged.
-		f.epoch, _ = f.c.marks.epoch(ctx)
+		// Without an epoch, what has tags is not kept: see tag.
+		if epoch, err := f.c.marks.epoch(ctx); err == nil {
+			f.epoch = epoch
+		}
 	}
 	asked := time.Now()
 	known := f.known(prev)
@@ -129,9 +143,28 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		return nil, f.cooled(prev, e)
 	case shared:
 		p := f.keep(prev, v, t)
-		return p, f.settle(ctx, p, asked)
+		if err := f.tag(ctx, p, asked); err != nil {
+			return p, err
+		}
+		kept := *p // what its client is given does not change when there is no seat for it
+		f.storing(t, &kept)
+		f.settle(ctx, p)
+		return p, nil
 	}
 	return nil, f.cooled(prev, f.notShared(v))
+}
+
+// fillPatience is how long the client whose run it was waits for its answer to be
+// stored: as long as a store that is well needs. So what it asks for next is
+// stored, and a store that is not well costs it no more than that.
+const fillPatience = time.Millisecond
+
+// storing says that what is kept of a run's answer is being stored.
+func (f *fill) storing(t *run, p *response) {
+	t.kept.Store(p)
+	if f.leader.Load() != nil {
+		time.AfterFunc(fillPatience, func() { f.wait.end(errFilling) })
+	}
 }
 
 // notShared is what the loader answers when the answer is for its own client
@@ -220,6 +253,9 @@ func (f *fill) run(ctx context.Context, known *response, prev cacheguard.Entry[*
 // well.
 func (f *fill) handle(ctx context.Context, t *run, known *response, failure *error) {
 	r := f.req.WithContext(f.route(ctx))
+	if f.body != nil {
+		f.body.restore(r)
+	}
 	if known != nil {
 		r.Header = r.Header.Clone()
 		setConditions(r.Header, known)
@@ -263,7 +299,7 @@ func (f *fill) judge(known *response, prev cacheguard.Entry[*response], asked ti
 			origin:       f.req.Header.Get("Origin"),
 			now:          now,
 			delay:        now.Sub(asked),
-			policy:       f.policy,
+			policy:       *f.policy,
 		}, status, h)
 		if v.class == classPass && f.adm.credentialed {
 			v.class = classUnshared // it says nothing about requests without
@@ -283,7 +319,7 @@ func incomplete(ctx context.Context, failure error) error {
 	var missing errIncomplete
 	switch {
 	case errors.As(failure, &missing):
-		return &unsharedError{reason: "incomplete"}
+		return &unsharedError{reason: "incomplete", broken: true}
 	case failure != nil:
 		return &abortedError{cause: failure}
 	case ctx.Err() != nil:
@@ -295,6 +331,9 @@ func incomplete(ctx context.Context, failure error) error {
 // known returns what is kept of the answer that the request selects, if the
 // handler can be asked whether it still holds.
 func (f *fill) known(prev cacheguard.Entry[*response]) *response {
+	if f.body != nil { // a condition would mean another thing there (RFC 9110 13.1.2)
+		return nil
+	}
 	if prev.State == 0 || !prev.Value.validator() || !f.c.keys.selects(f.req, prev.Value.selecting) {
 		return nil
 	}
@@ -316,17 +355,12 @@ func (f *fill) keep(prev cacheguard.Entry[*response], v verdict, t *run) *respon
 	return p.ready()
 }
 
-// settle gives what is to be kept the rest of what it needs: its tags, and a
-// seat among the variants of its URL.
-func (f *fill) settle(ctx context.Context, p *response, asked time.Time) error {
-	if err := f.tag(ctx, p, asked); err != nil {
-		return err
-	}
+// settle finds a seat for what is to be kept, and has it audited if it is.
+func (f *fill) settle(ctx context.Context, p *response) {
 	f.seat(ctx, p)
 	if !p.handOver() {
 		f.audit(p)
 	}
-	return nil
 }
 
 // response makes a response of an answer's header: what is kept of it, and how
@@ -371,7 +405,11 @@ func (f *fill) freshen(ctx context.Context, known *response, prev cacheguard.Ent
 	p.ready()
 	switch v.class {
 	case classStore:
-		return p, f.settle(ctx, p, asked)
+		err := f.tag(ctx, p, asked)
+		if err == nil {
+			f.settle(ctx, p)
+		}
+		return p, err
 	case classHandOver:
 		p.lifetime, p.grace = 0, 0
 		return p, nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
 	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
 
@@ -178,7 +179,7 @@ func TestAHeadWithCredentialsSaysNothingAboutWhatIsShared(t *testing.T) {
 // newer than what the HEAD says.
 func TestAHeadsAnswerNeverLandsOnSomethingNewer(t *testing.T) {
 	server := redistest.Start(t)
-	for name, stores := range map[string]func() store.Store{"memory": inMemory(), "redis": overRedis(t, server.Addr, nil)} {
+	for name, stores := range map[string]func() store.Store{"memory": inMemory(), "redis": overRedis(t, server.Addr, nil, redisstore.Options{})} {
 		for what, meanwhile := range map[string]func(f *fleet, path string) error{
 			"filled": func(f *fleet, path string) error {
 				return f.ask(1, "GET", path, "Cache-Control", "no-cache").err

@@ -31,13 +31,27 @@ func (c *Cache) Expire(ctx context.Context, urls ...string) error {
 		// What else is part of the keys is not known here.
 		return errors.Join(err, c.invalidate(ctx, keys...))
 	}
+	if c.opts.KeyBody > 0 {
+		// Nor which bodies there were: what was made for them is removed.
+		err = errors.Join(err, c.forgetURLs(ctx, keys))
+	}
 	return errors.Join(err, c.guard.Expire(ctx, keys...))
 }
 
 func (c *Cache) invalidate(ctx context.Context, keys ...string) error {
-	if !c.keys.hasExtras() {
-		return c.guard.Invalidate(ctx, keys...)
+	var err error
+	if c.keys.hasExtras() || c.opts.KeyBody > 0 {
+		err = c.forgetURLs(ctx, keys)
 	}
+	if !c.keys.hasExtras() {
+		err = errors.Join(err, c.guard.Invalidate(ctx, keys...))
+	}
+	return err
+}
+
+// forgetURLs begins another generation of URLs: what has more than the URL in
+// its key is of one.
+func (c *Cache) forgetURLs(ctx context.Context, keys []string) error {
 	names := make([]string, len(keys))
 	for i, key := range keys {
 		names[i] = urlMark(key)

@@ -19,10 +19,12 @@ type job struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	next    http.Handler
-	policy  Policy
+	policy  *Policy // of its route
 	adm     admission
 	arrived time.Time
-	url     string // key of its URL's entry
+	url     string       // key of its URL's entry
+	body    *requestBody // that is part of its key; nil: none is
+	away    bool         // the generation of its key is not known
 	client  client
 
 	// The walk from the URL's entry down to the variant that r selects.
@@ -73,6 +75,7 @@ const maxDepth = 4
 // The reasons for which a waiting request stops waiting.
 var (
 	errStreaming  = errors.New("middleware: the answer is streaming")
+	errFilling    = errors.New("middleware: the answer is being stored")
 	errTooLate    = errors.New("middleware: the answer streams to those who came earlier")
 	errWaitedLong = errors.New("middleware: waited too long for another request's run")
 	errProbing    = errors.New("middleware: another process's run may not be for this request")
@@ -108,7 +111,7 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 	a := cacheguard.Ask[*response]{Accept: j.accept}
 	j.crowded = j.c.waiting.Add(1) > int64(j.c.opts.MaxWaiting)
 	defer j.c.waiting.Add(-1)
-	if j.r.Method == http.MethodGet && !j.adm.cc.onlyIfCached && !j.crowded {
+	if j.r.Method != http.MethodHead && !j.adm.cc.onlyIfCached && !j.crowded {
 		a.Prepare = j.prepare
 	}
 	wait := &j.wait
@@ -221,7 +224,7 @@ func (j *job) askedSince(e cacheguard.Entry[*response]) bool {
 	p := e.Value
 	here := p.madeBy == j.c
 	switch {
-	case p.rules.has(ruleOlder):
+	case p.rules.has(ruleOlder), p.rules.has(ruleHere) && !here:
 		return false
 	case p.handOver() && !j.adm.cc.noCache && (p.status >= 500 || !here):
 		// The guard gives it only to those who were waiting when it came. Of a
@@ -246,9 +249,10 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 	}
 	j.fill = &fill{
 		c: j.c, next: j.next, req: r, route: ownRoute(j.r.Context()),
-		policy: j.policy, adm: j.adm, probe: j.probing, key: j.key, above: j.above, url: j.url, trail: j.trail,
+		policy: j.policy, adm: j.adm, body: j.body, probe: j.probing, key: j.key, above: j.above, away: j.away,
+		url: j.url, trail: j.trail,
 		outer: http.Header{"Cache-Control": j.w.Header()["Cache-Control"]},
-		shape: j.w,
+		shape: j.w, wait: j.waiting.Load(),
 	}
 	if j.seen == sightTaken || j.seen == sightOther {
 		j.fill.idle.Store(true)
@@ -291,7 +295,7 @@ func (j *job) answer(e cacheguard.Entry[*response], err error) (again bool) {
 		j.reply(e.Value, e)
 	case own != nil:
 		j.learn(true)
-		j.replyOwn(own, e)
+		j.replyOwn(own, e, !e.Value.handOver())
 	default:
 		j.reply(e.Value, e) // another's, that it did not have to be asked about
 	}
@@ -309,6 +313,9 @@ func (j *job) answerWithout(e cacheguard.Entry[*response], err error, own *run) 
 		cooling  *cacheguard.CooldownError
 	)
 	switch {
+	case errors.Is(err, errFilling) && own != nil && own.kept.Load() != nil:
+		j.learn(true)
+		j.replyOwn(own, cacheguard.Entry[*response]{Value: own.kept.Load()}, false)
 	case own != nil && !errors.As(err, &failed) && !errors.As(err, &aborted) && !isCut(err):
 		if !errors.Is(err, errProbing) { // else its run began at the last moment, and has said nothing yet
 			j.learn(!errors.As(err, &unshared) && !errors.As(err, &pass))
@@ -372,7 +379,7 @@ func (j *job) notCached(e cacheguard.Entry[*response]) {
 	switch {
 	case j.adm.cc.onlyIfCached:
 		j.refuse(http.StatusGatewayTimeout, 0, "only-if-cached")
-	case j.crowded && j.r.Method == http.MethodGet:
+	case j.crowded && j.r.Method != http.MethodHead:
 		j.refuse(http.StatusServiceUnavailable, time.Second, "crowded")
 	default:
 		j.forwardHead(e)

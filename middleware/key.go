@@ -60,9 +60,12 @@ func (k *keyer) hasExtras() bool {
 // withExtras adds to a URL's key the URL's generation and what else of r is
 // part of it. The user's functions may fail or panic: then the request has no
 // key.
-func (k *keyer) withExtras(key, mark string, r *http.Request) (string, error) {
+func (k *keyer) withExtras(key, mark string, r *http.Request, body *requestBody) (string, error) {
 	b := append(make([]byte, 0, len(key)+128), key...)
 	b, err := k.appendExtras(appendPart(b, 'g', mark), r)
+	if body != nil {
+		b = body.appendTo(b, r)
+	}
 	if err == nil && len(b) > k.limit {
 		err = fmt.Errorf("%w: longer than %d bytes", errNoKey, k.limit)
 	}

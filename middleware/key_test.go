@@ -113,7 +113,7 @@ func TestRequestsWithoutAKey(t *testing.T) {
 		"tenant panics": func(*http.Request) (string, error) { panic("no") },
 	} {
 		k := keyer{limit: 4096, tenant: tenant}
-		if _, err := k.withExtras("k", "m", request("http://a.test/")); !errors.Is(err, errNoKey) {
+		if _, err := k.withExtras("k", "m", request("http://a.test/"), nil); !errors.Is(err, errNoKey) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -143,7 +143,7 @@ func TestWhatElseIsPartOfTheKey(t *testing.T) {
 		request("http://a.test/", "Authorization", "Basic dTp4"),
 		request("http://a.test/", "Authorization", "Basic djp4"),
 	} {
-		key, err := k.withExtras("k", "m", r)
+		key, err := k.withExtras("k", "m", r, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

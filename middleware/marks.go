@@ -16,9 +16,13 @@ import (
 // another value, and what was made under the old one is no longer found. So
 // one deletion reaches any number of entries, in every process, and those that
 // are being made.
+//
+// While the store is out of reach nobody knows them. What is made then is for
+// those of this process who waited for it; see ruleHere.
 type marks struct {
 	guard  *cacheguard.Guard[string]
 	epochs *cacheguard.Guard[string] // never from a near copy; see epochMark
+	away   string                    // stands for every generation that is not known
 }
 
 // newMarks returns the marks of a cache, or nil if it needs none.
@@ -49,7 +53,7 @@ func newMarks(s store.Store, o *Options, needed bool) (*marks, error) {
 	if err != nil {
 		return nil, errors.Join(err, epochs.Close())
 	}
-	return &marks{guard: guard, epochs: epochs}, nil
+	return &marks{guard: guard, epochs: epochs, away: rand.Text()}, nil
 }
 
 const (
@@ -57,9 +61,15 @@ const (
 	maxNearMarks = 10_000
 )
 
-// current returns the present generation of a name.
-func (m *marks) current(ctx context.Context, name string) (string, error) {
-	return m.guard.Get(ctx, name, newMark)
+// current returns the present generation of a name. If it is not known, since
+// the store is out of reach, one is returned that only this process uses, and
+// that is always the same: what many want then, they still want together.
+func (m *marks) current(ctx context.Context, name string) (mark string, known bool, err error) {
+	e, err := m.guard.GetEntry(ctx, name, newMark)
+	if err == nil && e.Token == 0 { // made up here
+		return m.away, false, nil
+	}
+	return e.Value, true, err
 }
 
 func newMark(context.Context, string) (string, error) { return rand.Text(), nil }

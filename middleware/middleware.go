@@ -20,8 +20,10 @@ type Cache struct {
 	opts  Options
 	keys  keyer
 	guard *cacheguard.Guard[*response]
-	marks *marks // generations of URLs and tags
-	seats *seats // for the variants of each URL
+
+	bypassed map[string]string // texts of Cache-Status by reason; not changed
+	marks    *marks            // generations of URLs and tags
+	seats    *seats            // for the variants of each URL
 
 	audience audience      // who waits for a run of this process
 	logins   recent        // what is known of the answers to requests with credentials
@@ -55,7 +57,11 @@ func New(s store.Store, opts Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{opts: opts, escapes: make(chan struct{}, maxEscapes), auditor: newAuditor(opts.Audit), keys: keyer{
+	s, entries, err := opts.storage(s)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cache{opts: opts, bypassed: bypassedTexts(opts.StatusName), escapes: make(chan struct{}, maxEscapes), auditor: newAuditor(opts.Audit), keys: keyer{
 		tenant:    opts.Tenant,
 		identity:  opts.Identity,
 		headers:   opts.KeyHeaders,
@@ -71,13 +77,13 @@ func New(s store.Store, opts Options) (*Cache, error) {
 		WaitLimit:    opts.WaitLimit,
 		Lease:        opts.Lease,
 		Near:         opts.Near,
-		Codec:        codec{},
+		Codec:        entries,
 		Hooks:        opts.Hooks,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("middleware: %w", err)
 	}
-	c.marks, err = newMarks(s, &opts, c.keys.hasExtras() || len(opts.TagHeaders) > 0)
+	c.marks, err = newMarks(s, &opts, c.keys.hasExtras() || opts.KeyBody > 0 || len(opts.TagHeaders) > 0)
 	if err != nil {
 		return nil, fmt.Errorf("middleware: %w", errors.Join(err, c.guard.Close()))
 	}
@@ -105,14 +111,14 @@ func (c *Cache) Handler(next http.Handler) http.Handler { return c.With(Policy{}
 
 // With is Handler for a route with a policy of its own.
 func (c *Cache) With(policy Policy) func(next http.Handler) http.Handler {
-	err := policy.validate("Policy")
+	err := errors.Join(policy.validate("Policy"), policy.fits(c.opts.KeyBody))
 	if err != nil {
 		panic(err) // a mistake in the program, seen when the routes are made
 	}
 	policy = policy.over(c.opts.Policy)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c.serve(w, r, next, policy)
+			c.serve(w, r, next, &policy)
 		})
 	}
 }
@@ -161,17 +167,24 @@ func (c *Cache) enter() bool {
 	return true
 }
 
-func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler, policy Policy) {
-	if c.off.Load() && safeMethod(r.Method) {
+func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler, policy *Policy) {
+	reads := c.reads(r, policy)
+	if c.off.Load() && (reads || safeMethod(r.Method)) {
 		next.ServeHTTP(w, r)
 		return
 	}
-	a := c.opts.admit(r)
+	a := c.opts.admit(r, reads)
+	var body *requestBody
+	if reads && a.bypass == "" {
+		if r, body = c.takeBody(r); body == nil {
+			a.bypass = "body"
+		}
+	}
 	if a.bypass != "" {
 		c.past(w, r, next, a.bypass)
 		return
 	}
-	key, err := c.key(r)
+	key, away, err := c.key(r, body)
 	if err != nil {
 		c.past(w, r, next, "no-key")
 		return
@@ -184,7 +197,7 @@ func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 			return
 		}
 	}
-	j := &job{c: c, w: w, r: r, next: next, policy: policy, adm: a, probing: probing, url: key, key: key, arrived: time.Now()}
+	j := &job{c: c, w: w, r: r, next: next, policy: policy, adm: a, probing: probing, url: key, key: key, body: body, away: away, arrived: time.Now()}
 	j.client.w = w
 	if c.opts.DryRun {
 		j.forward(fwdBypass, "dry-run")
@@ -196,15 +209,16 @@ func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 
 // key returns the key of r's entry: its URL's, and if more than the URL is part
 // of the key, under the URL's present generation, so that Invalidate reaches
-// them all.
-func (c *Cache) key(r *http.Request) (string, error) {
-	key, err := c.keys.primary(r)
-	if err != nil || !c.keys.hasExtras() {
-		return key, err
+// them all. away: the store is out of reach, and that generation not known.
+func (c *Cache) key(r *http.Request, body *requestBody) (key string, away bool, err error) {
+	key, err = c.keys.primary(r)
+	if err != nil || (body == nil && !c.keys.hasExtras()) {
+		return key, false, err
 	}
-	mark, err := c.marks.current(r.Context(), urlMark(key))
+	mark, known, err := c.marks.current(r.Context(), urlMark(key))
 	if err != nil {
-		return "", fmt.Errorf("%w: %v", errNoKey, err)
+		return "", false, fmt.Errorf("%w: %v", errNoKey, err)
 	}
-	return c.keys.withExtras(key, mark, r)
+	key, err = c.keys.withExtras(key, mark, r, body)
+	return key, !known, err
 }

@@ -51,6 +51,18 @@ type Options struct {
 	// gets it whole; nobody else waits for it. 0: 4 MiB.
 	MaxBody int64
 
+	// CompressAbove is the size in bytes from which an entry is compressed in the
+	// store (see package compressed), if it becomes smaller. 0: none is. What
+	// others have compressed is read in any case. In Near they are whole.
+	CompressAbove int
+
+	// SealKeys, if set, are secrets of at least 32 random bytes: the first signs
+	// what goes into the store, and what none of them has signed is a miss and a
+	// fault, so that nobody else who can write to the store can have a page
+	// served. For how to change them see package sealed. Switch it on together
+	// with another Namespace.
+	SealKeys [][]byte
+
 	// MaxKey is the length in bytes from which a request has no key and goes
 	// past the cache. 0: 4 KiB. At most 8 KiB.
 	MaxKey int
@@ -93,6 +105,15 @@ type Options struct {
 	// Cache-Status and to Observe what would have become of the answer. Nothing
 	// is stored and nobody waits.
 	DryRun bool
+
+	// KeyBody is the size in bytes up to which the body of a request is part of
+	// its key, together with its method, Content-Type and Content-Encoding. With
+	// it, the answers to a QUERY are kept and shared like those to a GET, and so
+	// are those to a POST where [Policy].PostReads says so. Each such request
+	// holds its body in memory while it is answered. What is longer, breaks off or
+	// has trailers goes past the cache, as it came. 0: every request with a body
+	// does. At most 16 MiB.
+	KeyBody int64
 
 	// Tenant, if set, is part of the key. If it fails, the request goes past
 	// the cache.
@@ -201,6 +222,20 @@ type Policy struct {
 	// StaleIfError is how long after its lifetime an answer that does not say
 	// so itself is served when the handler fails (RFC 5861). 0: not at all.
 	StaleIfError time.Duration
+
+	// PostReads says that a POST asks for something and changes nothing, such as
+	// a search whose terms are in its body. It is then answered from the cache by
+	// its body, and invalidates nothing. It needs Options.KeyBody. Set in Options
+	// it holds for every route.
+	PostReads bool
+}
+
+// fits tells whether the cache that p is for can do what it says.
+func (p Policy) fits(keyBody int64) error {
+	if p.PostReads && keyBody == 0 {
+		return errors.New("middleware: Policy.PostReads needs Options.KeyBody; use a size in bytes, such as 65536")
+	}
+	return nil
 }
 
 // SetCookie says what becomes of an answer that sets a cookie.
@@ -262,8 +297,17 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxBody < 1 || o.MaxBody > 256<<20 {
 		bad("Options.MaxBody is %d; use 1 to 256 MiB, or 0 for 4 MiB", o.MaxBody)
 	}
+	if o.CompressAbove < 0 {
+		bad("Options.CompressAbove is %d; use a size in bytes, such as 1024, or 0 for off", o.CompressAbove)
+	}
 	if o.MaxKey == 0 {
 		o.MaxKey = 4 << 10
+	}
+	if o.KeyBody < 0 || o.KeyBody > 16<<20 {
+		bad("Options.KeyBody is %d; use a size in bytes up to 16 MiB, such as 65536, or 0 for off", o.KeyBody)
+	}
+	if err := o.Policy.fits(o.KeyBody); err != nil {
+		errs = append(errs, err)
 	}
 	if o.MaxKey < 64 || o.MaxKey > 8<<10 {
 		bad("Options.MaxKey is %d; use 64 to 8192, or 0 for 4096", o.MaxKey)
@@ -336,6 +380,7 @@ func (p Policy) over(base Policy) Policy {
 	if p.StaleIfError == 0 {
 		p.StaleIfError = base.StaleIfError
 	}
+	p.PostReads = p.PostReads || base.PostReads
 	return p
 }
 

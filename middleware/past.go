@@ -12,7 +12,8 @@ type passing struct {
 	observer
 	c      *Cache
 	r      *http.Request
-	reason string // why
+	reason string    // why
+	room   [1]string // of the Cache-Status
 
 	invalidated bool // by its success
 }
@@ -40,14 +41,14 @@ func (p *passing) look(status int, h http.Header) {
 			p.invalidated = true
 		}
 	}
-	p.c.addStatus(h, cacheStatus{fwd: fwd, detail: detail})
+	p.c.addStatusTo(h, cacheStatus{fwd: fwd, detail: detail}, p.room[:0])
 }
 
 // safeMethod: methods that ask for nothing to be changed (RFC 9110 9.2.1). Any
 // other may have changed what is stored, a method that nobody knows as well.
 func safeMethod(method string) bool {
 	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, methodQuery:
 		return true
 	}
 	return false
@@ -133,7 +134,7 @@ func (f *forwarding) look(status int, h http.Header) {
 	switch {
 	case detail == "dry-run":
 		detail = "dry-" + v.String()
-	case detail == "pass" && f.j.r.Method == http.MethodGet && status == http.StatusOK:
+	case detail == "pass" && f.j.r.Method != http.MethodHead && status == http.StatusOK:
 		f.heal = v.class == classStore
 	}
 	f.j.c.addStatus(h, cacheStatus{fwd: f.fwd, fwdStatus: status, detail: detail})
@@ -147,7 +148,7 @@ func (j *job) judge(status int, h http.Header, asked time.Time) verdict {
 		origin:       j.r.Header.Get("Origin"),
 		now:          now,
 		delay:        now.Sub(asked),
-		policy:       j.policy,
+		policy:       *j.policy,
 	}, status, h)
 }
 

@@ -203,7 +203,7 @@ func (c *Cache) selecting(r *http.Request, v Variant) (*http.Request, error) {
 	s = s.WithContext(context.WithoutCancel(r.Context()))
 	key, err := c.urlOf(s)
 	if err == nil && c.keys.hasExtras() {
-		_, err = c.keys.withExtras(key, "", s)
+		_, err = c.keys.withExtras(key, "", s, nil)
 	}
 	return s, err
 }

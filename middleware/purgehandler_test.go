@@ -172,6 +172,7 @@ func TestARefusedPurgeSaysWhyAndPurgesNothing(t *testing.T) {
 func TestAPurgeOfTagsNeedsTags(t *testing.T) {
 	b, purge := purging(t, Options{}, page("max-age=60"))
 	b.get("/1")
+	b.get("/1") // waits until it is stored
 	for _, body := range []string{`{"urls": ["http://site.test/1"], "tags": ["a"]}`, `{"urls": ["http://site.test/1"], "all": true}`} {
 		if w := purge(body); w.Code != 400 || !strings.Contains(w.Body.String(), "TagHeaders") {
 			t.Errorf("%s: got %d %s", body, w.Code, w.Body)

@@ -42,15 +42,21 @@ func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
+// onReadPaths runs a test for each way that the stores send their reads.
+func onReadPaths(t *testing.T, test func(t *testing.T, opts redisstore.Options)) {
+	t.Run("reads by themselves", func(t *testing.T) { test(t, redisstore.Options{}) })
+	t.Run("reads together", func(t *testing.T) { test(t, redisstore.Options{ReadPipelines: 2}) })
+}
+
 // overRedis returns stores with clients of their own to one server.
-func overRedis(t *testing.T, addr string, count *trips) func() store.Store {
+func overRedis(t *testing.T, addr string, count *trips, opts redisstore.Options) func() store.Store {
 	return func() store.Store {
 		client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, Protocol: 2})
 		if count != nil {
 			client.AddHook(count)
 		}
 		t.Cleanup(func() { client.Close() })
-		s, err := redisstore.New(client, redisstore.Options{})
+		s, err := redisstore.New(client, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,8 +68,12 @@ func overRedis(t *testing.T, addr string, count *trips) func() store.Store {
 }
 
 func TestAFleetOverRedisRunsTheHandlerOnce(t *testing.T) {
+	onReadPaths(t, aFleetOverRedisRunsTheHandlerOnce)
+}
+
+func aFleetOverRedisRunsTheHandlerOnce(t *testing.T, opts redisstore.Options) {
 	server := redistest.Start(t)
-	f := newFleetOver(t, overRedis(t, server.Addr, nil), 3, Options{}, cacheable, nil)
+	f := newFleetOver(t, overRedis(t, server.Addr, nil, opts), 3, Options{}, cacheable, nil)
 	f.warm(50)
 	answers := f.storm(150, func(i int) answer { return f.ask(i%3, "GET", "/p") })
 	f.wantRuns(1)
@@ -78,8 +88,12 @@ func TestAFleetOverRedisRunsTheHandlerOnce(t *testing.T) {
 }
 
 func TestTheFleetRemembersWhatIsNotToBeShared(t *testing.T) {
+	onReadPaths(t, theFleetRemembersWhatIsNotToBeShared)
+}
+
+func theFleetRemembersWhatIsNotToBeShared(t *testing.T, opts redisstore.Options) {
 	server := redistest.Start(t)
-	f := newFleetOver(t, overRedis(t, server.Addr, nil), 3, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	f := newFleetOver(t, overRedis(t, server.Addr, nil, opts), 3, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(handlerTime)
 		w.Header().Set("Cache-Control", "private")
 		io.WriteString(w, "hello "+r.Header.Get("X-User"))
@@ -99,9 +113,13 @@ func TestTheFleetRemembersWhatIsNotToBeShared(t *testing.T) {
 }
 
 func TestAHitCostsOneRoundTripAndAMissThree(t *testing.T) {
+	onReadPaths(t, aHitCostsOneRoundTripAndAMissThree)
+}
+
+func aHitCostsOneRoundTripAndAMissThree(t *testing.T, opts redisstore.Options) {
 	server := redistest.Start(t)
 	var count trips
-	f := newFleetOver(t, overRedis(t, server.Addr, &count), 1, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	f := newFleetOver(t, overRedis(t, server.Addr, &count, opts), 1, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age=60")
 		w.Header().Set("Vary", "A")
 		io.WriteString(w, "page")
@@ -132,8 +150,12 @@ func TestAHitCostsOneRoundTripAndAMissThree(t *testing.T) {
 }
 
 func TestNoRequestFailsBecauseRedisIsAway(t *testing.T) {
+	onReadPaths(t, noRequestFailsBecauseRedisIsAway)
+}
+
+func noRequestFailsBecauseRedisIsAway(t *testing.T, opts redisstore.Options) {
 	server := redistest.Start(t)
-	f := newFleetOver(t, overRedis(t, server.Addr, nil), 2, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	f := newFleetOver(t, overRedis(t, server.Addr, nil, opts), 2, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(20 * time.Millisecond)
 		w.Header().Set("Cache-Control", "max-age=1")
 		io.WriteString(w, "page")

@@ -39,8 +39,8 @@ func (j *job) replyFailure(p *response) {
 
 // replyOwn answers the request whose run has brought a response that is kept:
 // with what the handler said to it, which may be more than what is kept, or,
-// if that was "not modified", with what is kept.
-func (j *job) replyOwn(t *run, e cacheguard.Entry[*response]) {
+// if that was "not modified", with what is kept. stored: as far as is known.
+func (j *job) replyOwn(t *run, e cacheguard.Entry[*response], stored bool) {
 	p := e.Value
 	h := j.w.Header()
 	if t.status == http.StatusNotModified {
@@ -56,7 +56,7 @@ func (j *job) replyOwn(t *run, e cacheguard.Entry[*response]) {
 	if j.c.opts.StripTargets {
 		j.c.stripTargets(h)
 	}
-	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: t.status, stored: !p.handOver(), detail: p.unkept})
+	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: t.status, stored: stored, detail: p.unkept})
 	j.send(p.status, p.body, p.trailer, nil)
 }
 
@@ -86,7 +86,7 @@ func (j *job) send(status int, body []byte, trailer http.Header, room []string) 
 		setField(h, "Content-Length", strconv.Itoa(len(body)), room)
 	}
 	j.w.WriteHeader(status)
-	if j.r.Method == http.MethodGet && bodyAllowed(status) {
+	if j.r.Method != http.MethodHead && bodyAllowed(status) {
 		_, _ = j.w.Write(body)
 	}
 	sendTrailer(h, trailer)

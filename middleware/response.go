@@ -77,6 +77,7 @@ const (
 	ruleNeverStale                   // must-revalidate, proxy-revalidate, s-maxage: not once stale
 	rulePublic                       // also for requests with credentials (RFC 9111 3.5)
 	ruleTransform                    // no-transform
+	ruleHere                         // only for those of its process who were there before its run began
 	ruleGone                         // purged: only the entry's place above its variants is left
 	ruleOlder                        // a copy of an older entry: when that was written says nothing of when the handler was asked
 )
@@ -96,6 +97,14 @@ func (p *response) age(since time.Duration) time.Duration { return p.base + sinc
 
 // ttl is how long the response is fresh from the time its request was sent.
 func (p *response) ttl() time.Duration { return max(p.lifetime-p.base, 0) }
+
+// keepHere makes the response one for those of this process who were there
+// before its run began: whether it may be given to anybody later, or elsewhere,
+// depends on what the store would have to say.
+func (p *response) keepHere() {
+	p.lifetime, p.grace, p.tags = 0, 0, nil
+	p.rules |= ruleHere
+}
 
 // handOver tells a response that is given to those who waited for it and not
 // kept for anybody else.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,6 +30,8 @@ type run struct {
 	cancel context.CancelCauseFunc                 // of the handler's context
 
 	header http.Header // the handler's own; only its goroutine touches it
+
+	kept atomic.Pointer[response] // what is kept of the answer, once that is being stored
 
 	// decided is closed as soon as it is known that the answer is for its own
 	// client alone, done when the handler has ended; streaming when its client

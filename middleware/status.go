@@ -56,9 +56,39 @@ func (c *Cache) addStatusTo(h http.Header, s cacheStatus, room []string) []strin
 	if c.opts.HideStatus {
 		return room
 	}
+	var value string
+	if s.fwd == fwdBypass && s.fwdStatus == 0 {
+		value = c.bypassed[s.detail]
+	}
+	if value == "" {
+		value = s.text(c.opts.StatusName)
+	}
+	if before := h["Cache-Status"]; before != nil {
+		h["Cache-Status"] = append(before, value)
+		return room
+	}
+	return setField(h, "Cache-Status", value, room)
+}
+
+// bypassReasons are why requests go past the cache, as a rule.
+var bypassReasons = []string{
+	"authorization", "body", "cookie", "host", "no-key", "precondition", "request-no-store", "skip", "stream", "upgrade",
+}
+
+// bypassedTexts are the members that say so: a request that has nothing to do
+// with the cache pays next to nothing for it.
+func bypassedTexts(name string) map[string]string {
+	texts := make(map[string]string, len(bypassReasons))
+	for _, reason := range bypassReasons {
+		texts[reason] = cacheStatus{fwd: fwdBypass, detail: reason}.text(name)
+	}
+	return texts
+}
+
+// text is the member of the cache of that name.
+func (s cacheStatus) text(name string) string {
 	var text [128]byte
-	b := text[:0]
-	b = append(b, c.opts.StatusName...)
+	b := append(text[:0], name...)
 	if s.hit {
 		b = append(b, "; hit"...)
 	}
@@ -80,11 +110,7 @@ func (c *Cache) addStatusTo(h http.Header, s cacheStatus, room []string) []strin
 	if s.detail != "" {
 		b = append(append(b, "; detail="...), s.detail...)
 	}
-	if before := h["Cache-Status"]; before != nil {
-		h["Cache-Status"] = append(before, string(b))
-		return room
-	}
-	return setField(h, "Cache-Status", string(b), room)
+	return string(b)
 }
 
 // floorSeconds rounds towards the past: what has expired half a second ago has

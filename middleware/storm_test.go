@@ -16,6 +16,7 @@ import (
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
 	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
 
@@ -119,7 +120,9 @@ func TestNobodyGetsWhatIsAnothersInARandomStorm(t *testing.T) {
 	})
 	t.Run("tags", func(t *testing.T) { randomStorm(t, inMemory(), tagOptions) })
 	t.Run("redis", func(t *testing.T) {
-		randomStorm(t, overRedis(t, redistest.Start(t).Addr, nil), Options{})
+		onReadPaths(t, func(t *testing.T, opts redisstore.Options) {
+			randomStorm(t, overRedis(t, redistest.Start(t).Addr, nil, opts), Options{})
+		})
 	})
 }
 

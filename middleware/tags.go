@@ -96,10 +96,13 @@ func (o *Options) tagNames(h http.Header) []string {
 	return slices.Compact(names)
 }
 
+// errMarksAway: the store that knows the marks is out of reach.
+var errMarksAway = errors.New("middleware: marks are out of reach")
+
 // tagged returns the tags of an answer that was asked for at asked, in an
 // epoch, each with its marks from before that. If the epoch has changed, a mark
 // that is younger than the question may be there because its tag was
-// invalidated since: then the answer cannot be kept.
+// invalidated since: then the answer cannot be shared.
 func (m *marks) tagged(ctx context.Context, names []string, epoch string, asked time.Time) ([]tag, error) {
 	if len(names) > maxTags {
 		return nil, errTags
@@ -108,6 +111,9 @@ func (m *marks) tagged(ctx context.Context, names []string, epoch string, asked 
 	young := false
 	read := func(name string) (string, error) {
 		e, err := m.guard.GetEntry(ctx, name, newMark)
+		if err == nil && e.Token == 0 {
+			err = errMarksAway
+		}
 		young = young || e.Age < time.Since(asked)
 		return e.Value, err
 	}
@@ -131,7 +137,11 @@ func (m *marks) tagged(ctx context.Context, names []string, epoch string, asked 
 
 // epoch returns the present epoch.
 func (m *marks) epoch(ctx context.Context) (string, error) {
-	return m.epochs.Get(ctx, epochMark, newMark)
+	e, err := m.epochs.GetEntry(ctx, epochMark, newMark)
+	if err == nil && e.Token == 0 {
+		err = errMarksAway
+	}
+	return e.Value, err
 }
 
 // standing tells whether the tags' marks are still what they were: hard if the
@@ -160,12 +170,28 @@ func (m *marks) standing(ctx context.Context, tags []tag) (hard, soft bool) {
 }
 
 // tag gives what is kept of an answer its tags. An answer whose tags may have
-// been invalidated meanwhile is not for others.
-func (f *fill) tag(ctx context.Context, p *response, asked time.Time) (err error) {
-	if names := f.c.opts.tagNames(p.header); names != nil && !p.handOver() {
-		if p.tags, err = f.c.marks.tagged(ctx, names, f.epoch, asked); err != nil {
-			return &unsharedError{reason: "tags"}
-		}
+// been invalidated meanwhile is not for others. While nobody can tell, it is for
+// those who were there before it was asked for.
+func (f *fill) tag(ctx context.Context, p *response, asked time.Time) error {
+	if f.away {
+		p.keepHere()
+	}
+	names := f.c.opts.tagNames(p.header)
+	if names == nil || p.handOver() {
+		return nil
+	}
+	if f.epoch == "" {
+		p.keepHere()
+		return nil
+	}
+	tags, err := f.c.marks.tagged(ctx, names, f.epoch, asked)
+	switch {
+	case errors.Is(err, errMarksAway):
+		p.keepHere()
+	case err != nil:
+		return &unsharedError{reason: "tags"}
+	default:
+		p.tags = tags
 	}
 	return nil
 }

@@ -14,7 +14,8 @@ import (
 // client that sent r would: by its URL, its host, the fields that the answers
 // vary by, and whatever else is part of the key (Options.Tenant, Identity,
 // KeyHeaders, KeyCookies). The other variants stay. An r that is made by hand
-// has an absolute URL; its method, body and context mean nothing.
+// has an absolute URL; its method and context mean nothing. What is kept for the
+// bodies of requests (Options.KeyBody) is not reached.
 //
 // For what holds when it has returned see [Cache.Invalidate]. Where nothing is
 // stored under the URL yet, the variant that is being made there cannot be told
@@ -95,11 +96,14 @@ func (c *Cache) presentKey(ctx context.Context, r *http.Request) (string, error)
 	if err != nil || !c.keys.hasExtras() {
 		return key, err
 	}
-	mark, err := c.marks.epochs.Get(ctx, urlMark(key), newMark)
+	e, err := c.marks.epochs.GetEntry(ctx, urlMark(key), newMark)
+	if err == nil && e.Token == 0 { // made up here
+		err = errMarksAway
+	}
 	if err != nil {
 		return "", err
 	}
-	return c.keys.withExtras(key, mark, r)
+	return c.keys.withExtras(key, e.Value, r, nil)
 }
 
 // urlOf returns the key of r's URL. That of a request made by hand is in r.URL.

@@ -13,6 +13,7 @@ import (
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
 	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
 
@@ -29,7 +30,7 @@ func selecting(t *testing.T, url string, pairs ...string) *http.Request {
 
 func TestOneVariantIsInvalidatedAndTheOthersStay(t *testing.T) {
 	server := redistest.Start(t)
-	for name, stores := range map[string]func() store.Store{"memory": inMemory(), "redis": overRedis(t, server.Addr, nil)} {
+	for name, stores := range map[string]func() store.Store{"memory": inMemory(), "redis": overRedis(t, server.Addr, nil, redisstore.Options{})} {
 		for _, near := range []cacheguard.Near{{}, {MaxEntries: 100}} {
 			t.Run(fmt.Sprint(name, " near ", near.MaxEntries), func(t *testing.T) {
 				path := fmt.Sprint("/p?", near.MaxEntries)
@@ -78,7 +79,7 @@ func TestOneVariantIsInvalidatedAndTheOthersStay(t *testing.T) {
 
 func TestAVariantsInvalidationBeatsAFillThatIsUnderWay(t *testing.T) {
 	server := redistest.Start(t)
-	for name, stores := range map[string]func() store.Store{"memory": inMemory(), "redis": overRedis(t, server.Addr, nil)} {
+	for name, stores := range map[string]func() store.Store{"memory": inMemory(), "redis": overRedis(t, server.Addr, nil, redisstore.Options{})} {
 		for what, fill := range map[string]struct {
 			kept []string // variants that are there before
 			ask  []string // what fills

@@ -131,9 +131,8 @@ func (t *Tracer) end(span trace.Span, what cacheguard.Span, e cacheguard.SpanEnd
 // such thing is an answer, and so is that it is not to be shared; a caller who
 // left and a fill that came too late are as it should be.
 func fails(err error) bool {
-	var pass *cacheguard.PassError
 	switch {
-	case err == nil, errors.Is(err, cacheguard.ErrNotFound), errors.As(err, &pass):
+	case err == nil, errors.Is(err, cacheguard.ErrNotFound), cacheguard.NotShared(err):
 		return false
 	case errors.Is(err, context.Canceled), errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrLost):
 		return false

@@ -145,11 +145,17 @@ func TestRefreshThatNobodyWaitsForIsATraceOfItsOwn(t *testing.T) {
 	})
 }
 
+// ownAnswer is a loader's error that says that nothing has failed.
+type ownAnswer struct{}
+
+func (ownAnswer) Error() string   { return "for its own caller" }
+func (ownAnswer) NotShared() bool { return true }
+
 func TestOnlyFailuresAreErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider, rec := traced()
 		g := newGuard(t, memstore.New(memstore.Options{}), otelguard.Options{Provider: provider})
-		for key, err := range map[string]error{"absent": cacheguard.ErrNotFound, "broken": errors.New("user 4711 is unknown here"), "fine": nil} {
+		for key, err := range map[string]error{"absent": cacheguard.ErrNotFound, "broken": errors.New("user 4711 is unknown here"), "fine": nil, "own": ownAnswer{}} {
 			_, _ = g.Get(t.Context(), key, func(context.Context, string) (string, error) { return "", err })
 		}
 		ctx, cancel := context.WithCancel(t.Context())

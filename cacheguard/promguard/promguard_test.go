@@ -201,11 +201,11 @@ func TestOutageShowsInFaultsBreakerAndLoadsWithoutALease(t *testing.T) {
 		_, _ = g.Get(t.Context(), "near", load)
 		time.Sleep(2 * time.Second)
 		s.set(true)
-		for range 2 {
-			_, _ = g.Get(t.Context(), "k", load)
+		for _, key := range []string{"one", "two"} {
+			_, _ = g.Get(t.Context(), key, load)
 		}
 		_, _ = g.Get(t.Context(), "near", load)
-		_, _ = g.Get(t.Context(), "k", load) // the breaker is open
+		_, _ = g.Get(t.Context(), "three", load) // the breaker is open
 		_ = g.Invalidate(t.Context(), "k")
 		expect(t, reg, map[string]float64{
 			`cacheguard_answers_total{guard="g",state="fresh",via="near"}`:      1,
@@ -218,7 +218,7 @@ func TestOutageShowsInFaultsBreakerAndLoadsWithoutALease(t *testing.T) {
 			`cacheguard_breaker_opened_total{guard="g"}`:                        1,
 			`cacheguard_breaker_open{guard="g"}`:                                1,
 			`cacheguard_pending_writes{guard="g"}`:                              1,
-			`cacheguard_near_entries{guard="g"}`:                                1,
+			`cacheguard_near_entries{guard="g"}`:                                4,
 		})
 		s.set(false)
 		time.Sleep(5 * time.Second)
@@ -261,6 +261,33 @@ func TestFailuresShowAsCooldownsAndSecondOpinions(t *testing.T) {
 		})
 		time.Sleep(2 * time.Second)
 	})
+}
+
+// ownAnswer is a loader's error that says that nothing has failed.
+type ownAnswer struct{}
+
+func (ownAnswer) Error() string   { return "for its own caller" }
+func (ownAnswer) NotShared() bool { return true }
+
+func TestWhatIsNotToBeSharedIsCountedAsThatAndAsNoFailure(t *testing.T) {
+	c, reg := registered(t)
+	h := c.Hooks("g")
+	h.Load(cacheguard.LoadInfo{Err: ownAnswer{}})
+	h.Answer(cacheguard.AnswerInfo{Err: ownAnswer{}})
+	h.Follow(cacheguard.FollowInfo{Err: ownAnswer{}})
+	got := values(t, reg)
+	for name, want := range map[string]float64{
+		`cacheguard_loads_total{cause="miss",guard="g",outcome="not_shared"}`: 1,
+		`cacheguard_loads_total{cause="miss",guard="g",outcome="failed"}`:     0,
+		`cacheguard_answer_errors_total{guard="g",reason="not_shared"}`:       1,
+		`cacheguard_answer_errors_total{guard="g",reason="load_failed"}`:      0,
+		`cacheguard_follows_total{guard="g",outcome="value"}`:                 1,
+		`cacheguard_follows_total{guard="g",outcome="failed"}`:                0,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
 }
 
 // told is one hook called directly, and what that counts.

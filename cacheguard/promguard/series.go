@@ -196,7 +196,6 @@ func (s *series) answer(a cacheguard.AnswerInfo) {
 
 // errorReason sorts the errors that callers get; "" is none.
 func errorReason(a cacheguard.AnswerInfo) string {
-	var pass *cacheguard.PassError
 	var panicked *cacheguard.PanicError
 	var fault *store.Fault
 	switch err := a.Err; {
@@ -214,7 +213,7 @@ func errorReason(a cacheguard.AnswerInfo) string {
 		return "closed"
 	case errors.Is(err, cacheguard.ErrNotCached):
 		return "not_cached"
-	case errors.As(err, &pass):
+	case cacheguard.NotShared(err):
 		return "not_shared"
 	case errors.Is(err, cacheguard.ErrLoadLimit):
 		return "load_limit"
@@ -265,14 +264,13 @@ func (s *series) load(l cacheguard.LoadInfo) {
 }
 
 func loadOutcome(l cacheguard.LoadInfo) string {
-	var pass *cacheguard.PassError
 	var panicked *cacheguard.PanicError
 	switch err := l.Err; {
 	case err == nil:
 		return "value"
 	case errors.Is(err, cacheguard.ErrNotFound):
 		return "absent"
-	case errors.As(err, &pass):
+	case cacheguard.NotShared(err):
 		return "not_shared"
 	case errors.Is(err, store.ErrLost):
 		return "overtaken"
@@ -303,11 +301,10 @@ func (s *series) fill(f cacheguard.FillInfo) {
 
 func (s *series) follow(f cacheguard.FollowInfo) {
 	s.followTime.Observe(f.Waited.Seconds())
-	var pass *cacheguard.PassError
 	switch {
 	case f.Granted:
 		s.follows["lease"].Inc()
-	case f.Err == nil, errors.As(f.Err, &pass):
+	case f.Err == nil, cacheguard.NotShared(f.Err):
 		s.follows["value"].Inc()
 	case errors.Is(f.Err, cacheguard.ErrCooldown):
 		s.follows["cooldown"].Inc()

@@ -162,7 +162,7 @@ func (g *guardLog) load(l cacheguard.LoadInfo) {
 	switch err := l.Err; {
 	case err == nil, errors.Is(err, cacheguard.ErrNotFound):
 		g.fits(l)
-	case isPass(err), errors.Is(err, cacheguard.ErrClosed), errors.As(err, &panicked):
+	case cacheguard.NotShared(err), errors.Is(err, cacheguard.ErrClosed), errors.As(err, &panicked):
 		// Nothing is wrong, or the panic has its own line.
 	case errors.Is(err, store.ErrLost):
 		g.say(&g.lines.duplicate, slog.LevelWarn, "cacheguard: a load was one too many: another process had taken its lease", l.Key, nil, "length", l.Length)
@@ -171,11 +171,6 @@ func (g *guardLog) load(l cacheguard.LoadInfo) {
 	default:
 		g.say(&g.lines.failed, slog.LevelError, "cacheguard: a load failed", l.Key, err, "took", l.Took)
 	}
-}
-
-func isPass(err error) bool {
-	var p *cacheguard.PassError
-	return errors.As(err, &p)
 }
 
 // fits compares the time that a load took with the settings: what only shows

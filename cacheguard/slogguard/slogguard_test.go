@@ -114,6 +114,27 @@ func TestOneKindDoesNotSilenceAnother(t *testing.T) {
 	}
 }
 
+// unshared is a loader's error that is none.
+type unshared struct{ wrong bool }
+
+func (unshared) Error() string     { return "for its own caller" }
+func (u unshared) NotShared() bool { return !u.wrong }
+
+func TestALoadThatIsNotToBeSharedHasNotFailed(t *testing.T) {
+	for _, err := range []error{&cacheguard.PassError{For: time.Second}, unshared{}, fmt.Errorf("wrapped: %w", unshared{})} {
+		hooks, lines := logged(slog.LevelInfo)
+		hooks.Load(cacheguard.LoadInfo{Key: secret, Err: err})
+		if got := lines(); got != nil {
+			t.Errorf("%v: logged %q", err, got)
+		}
+	}
+	hooks, lines := logged(slog.LevelInfo)
+	hooks.Load(cacheguard.LoadInfo{Key: secret, Err: unshared{wrong: true}})
+	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "a load failed") {
+		t.Errorf("not shared because something is wrong: logged %q", got)
+	}
+}
+
 func TestCallersWhoLeaveAreNoEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hooks, lines := logged(slog.LevelDebug)

@@ -50,11 +50,12 @@ func parseFlags(args []string, out io.Writer) (config, error) {
 	fs.DurationVar(&cfg.grace, "grace", time.Minute, "`time` after it in which the stale product is served while one process loads it anew")
 	fs.DurationVar(&cfg.drain, "drain", 0, "`time` to go on serving after SIGTERM, while /readyz says no")
 	fs.StringVar(&cfg.upstream.url, "upstream", "", "`URL` of a server to be the HTTP cache of, instead of serving the catalogue; what it says may be kept is kept, and with -ttl what says nothing too")
+	fs.StringVar(&cfg.upstream.admin, "admin", "", "with -upstream: `address` to serve /metrics, /readyz and /healthz on, without authentication, since every path of -addr is the upstream's")
 	fs.BoolVar(&cfg.upstream.storeSetCookie, "store-set-cookie", false, "with -upstream: keep answers that set a cookie, and give everybody that cookie")
 	fs.DurationVar(&cfg.upstream.staleIfError, "stale-if-error", 0, "with -upstream: `time` after its lifetime in which an answer that does not say so itself is served when the upstream fails")
 	fs.StringVar(&cfg.upstream.targets, "targets", "", "with -upstream: `names` of the targeted Cache-Control fields to obey, the most specific first, with commas between them (default: CDN-Cache-Control)")
 	fs.BoolVar(&cfg.controls, "controls", false, "let callers on other machines use the controls of the page, which break the demo; without it, only those on this one")
-	fs.BoolVar(&cfg.loadtest, "loadtest", false, "serve what loadtest measures with: /floor/{id}?sleep=DURATION, an answer without a store, and a header that holds a request until an instant")
+	fs.BoolVar(&cfg.loadtest, "loadtest", false, "serve what loadtest measures with: /floor/{id}?sleep=DURATION, an answer without a store, and a header that holds a request until an instant; ends when its standard input is a pipe and ends")
 
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -120,7 +121,7 @@ func checkURL(name, text string) error {
 // checkUpstream refuses flags that would do nothing.
 func (cfg config) checkUpstream(given map[string]bool) error {
 	if cfg.upstream.url == "" {
-		for _, name := range []string{"store-set-cookie", "stale-if-error", "targets"} {
+		for _, name := range []string{"admin", "store-set-cookie", "stale-if-error", "targets"} {
 			if given[name] {
 				return fmt.Errorf("-%s is for the cache in front of another server; use it with -upstream", name)
 			}

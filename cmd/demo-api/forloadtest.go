@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -12,6 +15,20 @@ import (
 
 // What is here is served only with -loadtest: it lets a client choose how long
 // its request takes.
+
+// whileFed returns a context that ends when input does, if that is a pipe: so
+// whoever started this process and is gone, killed, or may not signal it, has
+// ended it all the same. The read ends with the process.
+func whileFed(ctx context.Context, input *os.File) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if info, err := input.Stat(); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		go func() {
+			defer cancel()
+			_, _ = io.Copy(io.Discard, input)
+		}()
+	}
+	return ctx, cancel
+}
 
 // getFloor answers as a product is answered, header by header, after a plain
 // sleep instead of a cache: the least that callers over HTTP can see of a load

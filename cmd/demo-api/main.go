@@ -54,6 +54,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 
+	if cfg.loadtest {
+		var stop context.CancelFunc
+		ctx, stop = whileFed(ctx, os.Stdin)
+		defer stop()
+	}
+
 	m := newMetrics()
 	back, err := openBackend(ctx, cfg.redis, m.commandSent)
 	if err != nil {
@@ -103,6 +109,16 @@ func runUpstream(ctx context.Context, cfg config, back *backend, m *metrics, out
 		return err
 	}
 	defer func() { err = errors.Join(err, u.Close()) }()
+	about := fmt.Sprintf("store: %s, in front of %s", back.name, cfg.upstream.url)
+	var draining atomic.Bool
+	if cfg.upstream.admin != "" {
+		a, openErr := openAdmin(cfg.upstream.admin, back.store, m, &draining)
+		if openErr != nil {
+			return openErr
+		}
+		defer func() { err = errors.Join(err, a.Close()) }()
+		about += ", metrics and readiness on " + a.url
+	}
 	srv := &http.Server{
 		Handler: u,
 
@@ -110,7 +126,7 @@ func runUpstream(ctx context.Context, cfg config, back *backend, m *metrics, out
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 	}
-	return serve(ctx, cfg, srv, new(atomic.Bool), fmt.Sprintf("store: %s, in front of %s", back.name, cfg.upstream.url), out)
+	return serve(ctx, cfg, srv, &draining, about, out)
 }
 
 // serve serves until ctx ends, and then lets what is under way end.

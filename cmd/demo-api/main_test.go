@@ -40,6 +40,7 @@ func embeddedRedis(t *testing.T) *miniredis.Miniredis {
 // process is a demo-api that runs in the test.
 type process struct {
 	url  string
+	line string       // that it has said so in
 	stop func() error // ends it as SIGTERM does, and returns what run returned
 }
 
@@ -65,7 +66,7 @@ func start(t *testing.T, args ...string) process {
 		t.Errorf("the first line does not say where it serves: %q", lines.Text())
 	}
 	go func() { io.Copy(io.Discard, pipe) }()
-	p := process{url: url, stop: func() error {
+	p := process{url: url, line: lines.Text(), stop: func() error {
 		cancel()
 		err := <-ended
 		ended <- err

@@ -32,7 +32,7 @@ func newMetrics() *metrics {
 		logs:     slogguard.New(slog.Default(), slogguard.Options{}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "demo_answers_total",
-			Help: "Answers to readers, by where they came from: fresh, stale, rebuilt, followed, absent, or error.",
+			Help: "Answers to readers, by where they came from: fresh, stale, rebuilt, followed, absent, not_shared (for this reader alone), or error.",
 		}, []string{"state"}),
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "demo_store_faults_total",
@@ -71,7 +71,11 @@ func (m *metrics) hooks(name string) cacheguard.Hooks {
 	return cacheguard.JoinHooks(m.guards.Hooks(name), m.logs.Hooks(name), cacheguard.Hooks{
 		Answer: func(a cacheguard.AnswerInfo) {
 			state := a.State.String()
-			if a.Err != nil && !errors.Is(a.Err, cacheguard.ErrNotFound) {
+			switch {
+			case a.Err == nil, errors.Is(a.Err, cacheguard.ErrNotFound):
+			case cacheguard.NotShared(a.Err):
+				state = "not_shared"
+			default:
 				state = "error"
 			}
 			m.answers.WithLabelValues(state).Inc()

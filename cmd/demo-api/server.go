@@ -18,19 +18,16 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
-	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
 // server answers HTTP.
 type server struct {
 	catalogue *catalogue
-	store     store.Store
 	live      *live
-	draining  *atomic.Bool
 }
 
 func newServer(cfg config, l *live, p *pages, m *metrics, draining *atomic.Bool) http.Handler {
-	srv := &server{catalogue: l.catalogue, store: l.back.store, live: l, draining: draining}
+	srv := &server{catalogue: l.catalogue, live: l}
 	r := chi.NewRouter()
 	r.Use(middleware.Recoverer, limitTime)
 	if cfg.loadtest {
@@ -51,8 +48,8 @@ func newServer(cfg config, l *live, p *pages, m *metrics, draining *atomic.Bool)
 	r.Get("/products/{id}", srv.getProduct)
 	r.Put("/products/{id}", srv.putProduct)
 	r.Post("/products/{id}/stock", srv.postStock)
-	r.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
-	r.Get("/readyz", srv.ready)
+	r.Get("/healthz", healthy)
+	r.Method(http.MethodGet, "/readyz", readiness{l.back.store, draining})
 	r.Method(http.MethodGet, "/metrics", m.handler())
 	return r
 }
@@ -101,20 +98,6 @@ func (s *server) putProduct(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, written)
-}
-
-// ready says whether to send requests here: not while draining, nor while the
-// store is out of reach.
-func (s *server) ready(w http.ResponseWriter, r *http.Request) {
-	if s.draining.Load() {
-		http.Error(w, "draining", http.StatusServiceUnavailable)
-		return
-	}
-	if _, err := s.store.Load(r.Context(), store.Key{Space: "demo-ready"}); err != nil {
-		http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
-		return
-	}
-	io.WriteString(w, "ready\n")
 }
 
 // answerEntry answers with what was cached, and with headers that tell where it

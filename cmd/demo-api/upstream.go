@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-chi/chi/v5/middleware"
 
+	"github.com/cacheguard-go/cacheguard/cacheguard/promguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	httpcache "github.com/cacheguard-go/cacheguard/middleware"
 )
@@ -25,6 +26,7 @@ type upstreamConfig struct {
 	staleIfError   time.Duration
 	storeSetCookie bool
 	targets        string // names, with commas between them; "": the middleware's
+	admin          string // address for operators; "": none
 }
 
 // upstream is the HTTP cache in front of any origin: every path is the
@@ -40,12 +42,14 @@ func newUpstream(cfg upstreamConfig, s store.Store, m *metrics) (*upstream, erro
 	if err != nil {
 		return nil, err
 	}
+	answered := m.guards.HTTP("upstream")
 	opts := httpcache.Options{
 		// Two origins on one Redis are two caches.
 		Namespace: fmt.Sprintf("upstream-%x", sha256.Sum256([]byte(cfg.url)))[:25],
 		Policy:    httpcache.Policy{Lifetime: cfg.ttl, StaleIfError: cfg.staleIfError},
 		FillLimit: loadLimit,
 		Hooks:     m.hooks("upstream"),
+		Observe:   func(o httpcache.Outcome) { answered(promguard.HTTPOutcome(o)) },
 	}
 	if cfg.storeSetCookie {
 		opts.SetCookie = httpcache.SetCookieKeep

@@ -224,6 +224,7 @@ func TestAnUpstreamThatIsGoneIsCoveredByStaleIfError(t *testing.T) {
 func TestFlagsThatDoNothingAreRefused(t *testing.T) {
 	for args, says := range map[string]string{
 		"-store-set-cookie":                        "use it with -upstream",
+		"-admin :0":                                "use it with -upstream",
 		"-stale-if-error 1m":                       "use it with -upstream",
 		"-targets X":                               "use it with -upstream",
 		"-upstream http://a -mode none":            "leave one of them out",

@@ -4,6 +4,7 @@
 package child
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -52,7 +53,7 @@ func (c *Child) live(started chan<- error) {
 	c.err = c.cmd.Wait()
 	// What it started goes with it. Now, and not in Stop: later the id may be
 	// another's.
-	killGroup(c.cmd.Process.Pid)
+	_ = killGroup(c.cmd.Process.Pid)
 }
 
 // PID is the id of the process.
@@ -77,10 +78,13 @@ func (c *Child) Signal(sig os.Signal) error { return c.cmd.Process.Signal(sig) }
 // Stop asks the process to end, gives it as long as grace, then kills its
 // whole group, and returns when it is gone. A process that is stopped
 // (SIGSTOP) is continued first, for it could not hear otherwise. The error is
-// not nil if it had to be killed, or ended with an error.
+// not nil if it had to be killed, or ended with an error; and, at once, if it may
+// not be signalled ([os.ErrPermission]): then it is still there.
 func (c *Child) Stop(grace time.Duration) error {
-	// That it has ended already is the only way in which this can fail.
-	_ = terminate(c.cmd.Process)
+	// That it has ended already is the other way in which this can fail.
+	if err := terminate(c.cmd.Process); errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("process %d cannot be told to end: %w", c.PID(), err)
+	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
@@ -88,17 +92,38 @@ func (c *Child) Stop(grace time.Duration) error {
 		return c.err
 	case <-timer.C:
 	}
-	c.Kill()
+	if err := c.Kill(); err != nil {
+		return err
+	}
 	return fmt.Errorf("process %d did not end within %v and was killed", c.PID(), grace)
 }
 
-// Kill ends the process and its group at once, as a crash would, and returns
-// when it is gone.
-func (c *Child) Kill() {
+// Interrupt does to the process and its group what Ctrl-C does to those in front
+// of a terminal, gives them as long as grace, and then kills them. It returns when
+// the process is gone.
+func (c *Child) Interrupt(grace time.Duration) {
+	_ = interruptGroup(c.PID()) // else it is killed
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
 	select {
 	case <-c.done:
-	default:
-		killGroup(c.PID())
-		<-c.done
+	case <-timer.C:
+		_ = c.Kill()
 	}
+}
+
+// Kill ends the process and its group at once, as a crash would, and returns
+// when it is gone. The error is that it may not be signalled ([os.ErrPermission]):
+// then it is still there.
+func (c *Child) Kill() error {
+	select {
+	case <-c.done:
+		return nil
+	default:
+	}
+	if err := killGroup(c.PID()); errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("process %d cannot be killed: %w", c.PID(), err)
+	}
+	<-c.done
+	return nil
 }

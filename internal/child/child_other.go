@@ -14,8 +14,12 @@ func ownGroup() *syscall.SysProcAttr { return nil }
 
 func terminate(p *os.Process) error { return p.Kill() }
 
-func killGroup(pid int) {
-	if p, err := os.FindProcess(pid); err == nil {
-		_ = p.Kill()
+func killGroup(pid int) error {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return err
 	}
+	return p.Kill()
 }
+
+func interruptGroup(pid int) error { return killGroup(pid) }

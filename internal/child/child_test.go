@@ -24,7 +24,7 @@ func start(t *testing.T, script string) *child.Child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Kill)
+	t.Cleanup(func() { _ = c.Kill() })
 	return c
 }
 
@@ -76,7 +76,7 @@ func TestStopKillsAChildThatDoesNotListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Kill)
+	t.Cleanup(func() { _ = c.Kill() })
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestKillTakesTheChildrenOfTheChildToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Kill)
+	t.Cleanup(func() { _ = c.Kill() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -158,4 +158,46 @@ func TestBeAParent(t *testing.T) {
 	c := start(t, "exec sleep 60")
 	os.Stdout.WriteString(strconv.Itoa(c.PID()) + "\n")
 	<-c.Done()
+}
+
+func TestInterruptGivesAChildTimeToTidyUp(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command("sh", "-c", `trap 'rm "$0/file"; exit 0' INT; touch "$0/file"; echo ready; while :; do sleep 0.05; done`, dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := child.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Kill() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	c.Interrupt(30 * time.Second)
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("left: %v, %v", files, err)
+	}
+	if alive(c.PID()) {
+		t.Error("the child is still there")
+	}
+}
+
+func TestInterruptKillsAChildThatDoesNotListen(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "trap '' INT; echo ready; while :; do sleep 0.05; done")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := child.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Kill() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	c.Interrupt(50 * time.Millisecond)
+	eventuallyGone(t, c.PID())
 }

@@ -16,4 +16,7 @@ func terminate(p *os.Process) error {
 // killGroup kills what is left of the group that pid leads. The group keeps
 // its id from being given to another for as long as one of it lives; when none
 // does, there is nothing to kill.
-func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
+func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }
+
+// interruptGroup is what Ctrl-C on a terminal does.
+func interruptGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGINT) }

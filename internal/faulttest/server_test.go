@@ -54,6 +54,49 @@ func TestAFullServerServesWhatItHasAndEverythingElseIsLoaded(t *testing.T) {
 	f.settled(keys[:20], 10*time.Second)
 }
 
+// C068: leases are granted and what is loaded under them is refused, for its size
+// or by the server. No caller waits for more than a load of another process, one
+// of its second opinion, and its own.
+func TestValuesThatAreRefusedAreLoadedByEachProcessAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		shut, open []any
+		opts       redisstore.Options
+		class      store.Class
+	}{
+		"larger than MaxValue": {opts: redisstore.Options{MaxValue: 4 << 10}, class: store.ClassFull},
+		"may not be renamed": {class: store.ClassDenied,
+			shut: []any{"acl", "setuser", "default", "-rename"}, open: []any{"acl", "setuser", "default", "+@all"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			ctl := admin(t, server.Addr)
+			o := newOrigin(t, 300*time.Millisecond)
+			o.size = 20 << 10 // it is staged, and renamed
+			const members = 10
+			c.opts.Timeout = time.Second
+			f := startFleet(t, o, members, plain(server.Addr), options{}, c.opts)
+			f.connected()
+			if c.shut != nil {
+				must(t, ctl.Do(t.Context(), c.shut...).Err())
+			}
+			began := time.Now()
+			took := f.herd(10, "k")
+			if worst := took[len(took)-1]; worst > 3*o.takes+slack {
+				t.Errorf("the slowest caller waited %v; one after the other are %v", worst, members*o.takes)
+			}
+			if _, n := most(o.loadsSince(began)); n > 2*members {
+				t.Errorf("%d loads in %d processes", n, members)
+			}
+			t.Logf("the slowest caller waited %v", took[len(took)-1])
+			f.wantFault(c.class)
+			if c.open != nil {
+				must(t, ctl.Do(t.Context(), c.open...).Err())
+				f.settled([]string{"k"}, 5*time.Second)
+			}
+		})
+	}
+}
+
 // limit makes the server as full as it is, and a little more.
 func limit(t *testing.T, ctl *redis.Client, more int64) {
 	t.Helper()

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -10,7 +11,8 @@ import (
 // from it.
 func (c capacity) page() page {
 	c.perMessage, c.perPublisher = c.messages()
-	return page{
+	return page{[]part{{
+		name: "capacity",
 		about: fmt.Sprintf("%s, %s, redis-server %s on the loopback, %d CPUs for everything; load of the machine at the beginning: %s; took %.0f s.",
 			c.Date, c.Go, c.Redis, c.CPUs, c.Load, c.Seconds),
 		tables: []table{
@@ -21,9 +23,9 @@ func (c capacity) page() page {
 			costTable(c.Times, "Measured: time of a load", "load", loadTime,
 				"The same with 4 processes of 20 callers. The first of its length: its lease is that of the shorter loads before, and is renewed; "+
 					"those who wait look whenever it would have run out."),
-			c.publishTable(), c.unitTable(), c.projection(),
+			c.publishTable(), c.clusterTable(), c.unitTable(), c.projection(), c.memory(),
 		},
-	}
+	}}}
 }
 
 // serverTime is a dash where the server's own affairs, in so long a time, hide
@@ -95,39 +97,94 @@ func (c capacity) unitTable() table {
 		}}
 }
 
+func (c capacity) clusterTable() table {
+	list := func(counts []int) string {
+		return strings.ReplaceAll(strings.Trim(fmt.Sprint(counts), "[]"), " ", ", ")
+	}
+	return table{title: "Measured: messages in a cluster", head: []string{"what", "is"},
+		notes: fmt.Sprintf("%d primaries. A process listens at the node that the name of its first channel belongs to, and a message reaches all nodes, wherever it was published.", c.Cluster.Nodes),
+		rows: [][]string{
+			{fmt.Sprintf("%d processes with one namespace: subscriptions of each node", clusterStores), list(c.Cluster.Listening)},
+			{fmt.Sprintf("%d processes with a namespace each: subscriptions of each node", clusterStores), list(c.Cluster.Spread)},
+			{"a message that nobody listens to, for the node that it is published on", number(c.Cluster.Sending) + " µs"},
+			{"the same, for each other node", number(c.Cluster.Passing) + " µs"},
+		}}
+}
+
 // busy is the share of a processor that a Redis should have to do: what is left
 // is for bursts.
 const busy = 0.5
 
 // projection is arithmetic.
 func (c capacity) projection() table {
-	t := table{title: "Calculated", head: []string{"situation", "commands", "messages", "Redis", "servers"},
-		notes: fmt.Sprintf("From the units above. Servers: primaries of which none is busier than %.0f %% of one processor.", 100*busy)}
-	row := func(what string, commands, messages, micros float64, perSecond bool) {
-		if perSecond {
-			t.rows = append(t.rows, []string{what, group(commands) + "/s", group(messages) + "/s",
-				fmt.Sprintf("%.2f processors", micros/1e6), fmt.Sprint(max(1, math.Ceil(micros/1e6/busy)))})
-			return
+	t := table{title: "Calculated: Redis' work", head: []string{"situation", "commands", "messages", "Redis", "needs"},
+		notes: fmt.Sprintf("From the units above. Needs: so that none is busier than %.0f %% of one processor. One is one Redis. Primaries: of a cluster, over which keys spread. "+
+			"Groups: of processes with namespaces of their own, so that each hears of its own keys alone, over as many Redis: processes of one namespace listen at one node, however many there are.", 100*busy)}
+	for _, s := range c.situations() {
+		if s.once {
+			t.rows = append(t.rows, []string{s.what, group(s.commands), group(s.messages), fmt.Sprintf("%.1f ms", s.micros/1000), "one"})
+			continue
 		}
-		t.rows = append(t.rows, []string{what, group(commands), group(messages), fmt.Sprintf("%.1f ms", micros/1000), "1"})
+		t.rows = append(t.rows, []string{s.what, group(s.commands) + "/s", group(s.messages) + "/s", fmt.Sprintf("%.2f processors", s.micros/1e6), s.needs()})
 	}
-	waited := func(processes, waiting float64) (messages, micros float64) {
-		if waiting == 0 {
-			return 0, c.RebuildCPU
-		}
-		return processes, c.RebuildCPU + waiting*c.follower() + (processes-waiting)*c.perMessage
-	}
-	m, us := waited(1000, 999)
-	row("1,000 replicas all ask for one cold key", 3000, m, us, false)
-	row("1,000 replicas that do nothing", 1000*c.Idle, 0, 1000*c.Idle*c.ReadCPU, true)
-	row("100,000 hits a second", 1e5, 0, 1e5*c.ReadCPU, true)
-	row("100,000 rebuilds a second, nobody waits (a long tail, or grace and early refresh)", 3e5, 0, 1e5*c.RebuildCPU, true)
-	m, us = waited(100, 1)
-	row("1,000 rebuilds a second, each with one process waiting, 100 replicas", 1000*6, 1000*m, 1000*us, true)
-	m, us = waited(1000, 1)
-	row("1,000 rebuilds a second, each with one process waiting, 1,000 replicas", 1000*6, 1000*m, 1000*us, true)
-	row("1,000 invalidations a second, 1,000 replicas", 1000, 1e6, 1000*(c.RebuildCPU/3+1000*c.perMessage), true)
 	return t
+}
+
+// situation is something that a fleet does in a second, or once.
+type situation struct {
+	what                       string
+	commands, messages, micros float64
+	once                       bool
+}
+
+func (s situation) needs() string {
+	n := math.Ceil(s.micros / 1e6 / busy)
+	switch {
+	case n <= 1:
+		return "one"
+	case s.messages > s.commands: // most of it is messages
+		return fmt.Sprintf("%.0f groups", n)
+	}
+	return fmt.Sprintf("%.0f primaries", n)
+}
+
+func (c capacity) situations() []situation {
+	rebuilt := func(what string, processes, waiting float64) situation {
+		return situation{what: what, commands: 1000 * 3 * (1 + waiting), messages: 1000 * processes,
+			micros: 1000 * (c.RebuildCPU + waiting*c.follower() + (processes-1-waiting)*c.perMessage)}
+	}
+	written := c.RebuildCPU / 3 // one of its three commands
+	return []situation{
+		{what: "1,000 replicas all ask for one cold key", commands: 3000, messages: 1000, micros: c.RebuildCPU + 999*c.follower(), once: true},
+		{what: "1,000 replicas that do nothing", commands: 1000 * c.Idle, micros: 1000 * c.Idle * c.ReadCPU},
+		{what: "100,000 hits a second", commands: 1e5, micros: 1e5 * c.ReadCPU},
+		{what: "100,000 rebuilds a second, nobody waits (a long tail, or grace and early refresh)", commands: 3e5, micros: 1e5 * c.RebuildCPU},
+		rebuilt("1,000 rebuilds a second, each with one process waiting, 100 replicas", 100, 1),
+		rebuilt("1,000 rebuilds a second, each with one process waiting, 1,000 replicas", 1000, 1),
+		{what: "1,000 invalidations a second, 1,000 replicas", commands: 1000, messages: 1e6, micros: 1000 * (written + 1000*c.perMessage)},
+		{what: "the same in 20 namespaces, of which each replica uses one", commands: 1000, messages: 5e4, micros: 1000 * (written + 50*c.perMessage)},
+	}
+}
+
+// memory is arithmetic too: what is kept, and for whom there must be room.
+func (c capacity) memory() table {
+	const keys, replicas = 1e7, 1000.0
+	memory := func(bytes float64) string {
+		if bytes < 1e9 {
+			return fmt.Sprintf("%.0f MB", bytes/1e6)
+		}
+		return fmt.Sprintf("%.1f GB", bytes/1e9)
+	}
+	perHour := keys / time.Hour.Seconds() * c.LoadLimit.Seconds() // records there at a time
+	return table{title: "Calculated: memory and connections", head: []string{"situation", "needs"},
+		notes: "From the units above. A process has its pool and one connection for messages; Redis' own limit (`maxclients`) is 10,000 unless it is set.",
+		rows: [][]string{
+			{"10 million entries of 1 KiB", memory(keys*c.KeyBytes-keys*c.RecordBytes) + " of Redis"},
+			{fmt.Sprintf("their records, each rebuilt once an hour, LoadLimit %v", c.LoadLimit), fmt.Sprintf("%s records at a time, %s", group(perHour), memory(perHour*c.RecordBytes))},
+			{"their records, if all are rebuilt within LoadLimit", memory(keys * c.RecordBytes)},
+			{"1,000 replicas, go-redis' default pool on a machine like this", group(replicas*c.Connections) + " connections"},
+			{"1,000 replicas, `PoolSize` 8", group(replicas*9) + " connections"},
+		}}
 }
 
 // group writes a number with commas.

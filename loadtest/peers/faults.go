@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // faults is what a strategy made of a holder that was killed or stopped, and of
@@ -26,6 +28,34 @@ type faults struct {
 	// delete had returned were answered with the old version.
 	DeleteKeys, DeleteStale int
 	LateReads, LateStale    int
+
+	// Of those others, which were read again while the old load went on: how
+	// many were old in the end.
+	ReadKeys, ReadStale int
+}
+
+// faultsAtOnce is how many strategies have their faults at one time, each with
+// a Redis and an origin of its own. Faults are about tenths of seconds, and
+// about what is stored in the end.
+const faultsAtOnce = 3
+
+// runFaults runs the faults of all strategies.
+func runFaults(ctx context.Context, r *run) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(faultsAtOnce)
+	for _, s := range r.fleets() {
+		group.Go(func() error {
+			r.progress.step("faults: %s", s.name)
+			return r.miss(ctx, s, "fault", attempt(ctx, r.progress, s, maxFleet, func(f *fleet) error {
+				out, err := f.fault(ctx, r.keys)
+				if err == nil {
+					r.report.of(s).Faults = &out // each writes to its own
+				}
+				return err
+			}))
+		})
+	}
+	return group.Wait()
 }
 
 // inLoad is how far a load is when something happens to it.
@@ -106,8 +136,11 @@ func (f *fleet) deleted(ctx context.Context, out *faults, n int) error {
 	if _, err := loading.end(ctx); err != nil {
 		return err
 	}
-	out.DeleteKeys = n
-	out.DeleteStale, err = f.oldInTheEnd(ctx, quiet)
+	out.DeleteKeys, out.ReadKeys = n, n
+	if out.DeleteStale, err = f.oldInTheEnd(ctx, quiet); err != nil {
+		return err
+	}
+	out.ReadStale, err = f.oldInTheEnd(ctx, read)
 	return err
 }
 

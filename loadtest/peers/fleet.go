@@ -21,8 +21,8 @@ import (
 // address, and a Redis.
 type stage struct {
 	*origin
+	*progress
 	redis string
-	say   func(format string, args ...any)
 
 	addr     string
 	listener net.Listener
@@ -47,12 +47,12 @@ func (c *Control) Hello(h Hello, _ *struct{}) error {
 // Load is called by workers.
 func (c *Control) Load(args LoadArgs, reply *LoadReply) error { return c.st.Load(args, reply) }
 
-func newStage(redis string, say func(string, ...any)) (*stage, error) {
+func newStage(redis string, p *progress) (*stage, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	st := &stage{origin: &origin{keys: map[string]*item{}}, redis: redis, say: say,
+	st := &stage{origin: &origin{keys: map[string]*item{}}, progress: p, redis: redis,
 		addr: l.Addr().String(), listener: l, hello: make(chan Hello, maxWorkers)}
 	server := rpc.NewServer()
 	if err := server.Register(&Control{st}); err != nil {
@@ -202,7 +202,7 @@ func (w *waiting[Reply]) end(ctx context.Context) (replies []Reply, err error) {
 }
 
 // callTimeout bounds what a worker may take: more than any scenario does.
-const callTimeout = 45 * time.Second
+const callTimeout = 90 * time.Second
 
 // freeze stops a worker for as long as it takes to thaw it.
 func (w *worker) freeze() error { return w.Signal(syscall.SIGSTOP) }

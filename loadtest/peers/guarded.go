@@ -17,7 +17,7 @@ var guarded = strategy{
 }
 
 var guardedNear = strategy{
-	name: "cacheguard, near cache", how: "with Near",
+	name: "cacheguard + near cache", how: "with Near",
 	module: "github.com/cacheguard-go/cacheguard", memory: true, hitsOnly: true,
 	open: func(e env) (storage, error) { return openGuard(e, cacheguard.Near{MaxEntries: 1000, TTL: memoryLife}) },
 }

@@ -2,11 +2,13 @@
 // faults and hits for each, in one run, so that ratios hold.
 //
 //	go run .
-//	go run . -short -only cacheguard,redislock
+//	go run . -section storm,fault -only cacheguard,redislock
+//	go run . -doc ../../docs/comparison.md
 //	go run . -capacity
 //
-// It starts a redis-server of its own (one must be on PATH), and for each
-// strategy processes of this program, whose origin it is.
+// It starts redis-servers of its own (one must be on PATH), and for each
+// strategy processes of this program, whose origin it is. All is over within
+// -limit.
 package main
 
 import (
@@ -22,20 +24,27 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/zeromicro/go-zero/core/logx"
 
 	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
 
 func main() {
-	logx.Disable() // go-zero tells its memory every minute otherwise
+	logx.Disable()            // go-zero tells its memory every minute otherwise
+	redis.SetLogger(silent{}) // a Redis that is stopped is what we want to see, not each dial to it
 	if name := os.Getenv(envStrategy); name != "" {
 		exit(work(name))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends it as it is
-	exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	exit(runCommand(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
+
+// silent is a logger for go-redis.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 func exit(err error) {
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -47,34 +56,62 @@ func exit(err error) {
 
 // options are what the flags say.
 type options struct {
-	only  []strategy
-	storm int           // storms of each shape
-	keys  int           // of each fault
-	hits  time.Duration // of each number of goroutines
-	short bool
-	json  string
-	doc   string
-
+	sections []section
+	only     []strategy
+	limit    time.Duration
+	short    bool
+	json     string
+	doc      string
 	capacity bool
+
+	// How much of each. -short makes them small.
+	storms   int           // of each shape
+	keys     int           // of each fault
+	hits     time.Duration // of each number of goroutines
+	slowFor  time.Duration // that loads which take long are asked for
+	failFor  time.Duration
+	hangFor  time.Duration // that Redis does not answer
+	rounds   int           // of a wake-up of one key
+	wakeKeys int           // at once
+	commands int           // of each kind, of 1 KiB
 }
+
+var (
+	whole = options{storms: 10, keys: 5, hits: 400 * time.Millisecond, slowFor: 40 * time.Second, failFor: 4 * time.Second,
+		hangFor: 5 * time.Second, rounds: 100, wakeKeys: 1000, commands: 4000}
+	short = options{storms: 2, keys: 2, hits: 50 * time.Millisecond, slowFor: time.Second, failFor: 2 * time.Second,
+		hangFor: 2 * time.Second, rounds: 10, wakeKeys: 50, commands: 100, short: true}
+)
 
 func parseFlags(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("peers", flag.ContinueOnError)
 	fs.SetOutput(out)
+	names := fs.String("section", "all", "`parts` of the comparison to run, with commas between them: "+sectionNames())
 	only := fs.String("only", "", "`parts` of the names of the strategies to run, with commas between them (default: all)")
-	short := fs.Bool("short", false, "few storms, keys and reads: a look, not a measurement")
-	fs.StringVar(&o.json, "json", "", "`file` to write the results to")
-	fs.StringVar(&o.doc, "doc", "", "`file` whose marked section is to be replaced by the tables")
-	fs.BoolVar(&o.capacity, "capacity", false, "measure instead how this library's cost grows with processes, callers, load time and keys")
+	small := fs.Bool("short", false, "few storms, keys and reads: a look, not a measurement")
+	limit := fs.Duration("limit", 10*time.Minute, "end with an error, and what there is by then, after so long")
+	asJSON := fs.String("json", "", "`file` to write the results to")
+	doc := fs.String("doc", "", "`file` whose marked sections are to be replaced by what was run")
+	capacity := fs.Bool("capacity", false, "measure instead how this library's cost grows with processes, callers, load time and keys")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("%q is not a flag; see -help", fs.Arg(0))
 	}
-	o.storm, o.keys, o.hits, o.short = 10, 5, 400*time.Millisecond, *short
-	if *short {
-		o.storm, o.keys, o.hits = 2, 2, 50*time.Millisecond
+	o = whole
+	if *small {
+		o = short
+	}
+	o.limit, o.json, o.doc, o.capacity = *limit, *asJSON, *doc, *capacity
+	if o.doc != "" && (*small || *only != "") {
+		return o, errors.New("-doc is for what was measured as a whole: leave -short and -only away")
+	}
+	if o.capacity && (*only != "" || *names != "all") {
+		return o, errors.New("-capacity is about this library alone and has no sections: leave -only and -section away")
+	}
+	if o.sections, err = sectionsNamed(*names); err != nil {
+		return o, err
 	}
 	o.only, err = strategiesNamed(*only)
 	return o, err
@@ -101,7 +138,7 @@ func strategiesNamed(list string) (found []strategy, err error) {
 }
 
 func strategyNamed(name string) (strategy, error) {
-	for _, s := range append(strategies, plain) {
+	for _, s := range append(strategies, plain, idle) {
 		if s.name == name {
 			return s, nil
 		}
@@ -109,156 +146,59 @@ func strategyNamed(name string) (strategy, error) {
 	return strategy{}, fmt.Errorf("there is no strategy %q", name)
 }
 
-// run does what args say. The tables go to out, progress to log.
-func run(ctx context.Context, args []string, out, log io.Writer) error {
+// results are what a run brought.
+type results interface {
+	page() page
+}
+
+// runCommand does what args say. The tables go to out, progress to log. What
+// was measured before an interrupt, the limit or a failure is shown all the
+// same, but not written into a document.
+func runCommand(ctx context.Context, args []string, out, log io.Writer) error {
 	o, err := parseFlags(args, log)
 	if err != nil {
 		return err
 	}
-	var results interface{ page() page }
-	if o.capacity {
-		results, err = withStage(ctx, log, func(st *stage, _ *redistest.Server) (capacity, error) { return st.measureCapacity(ctx, o) })
-	} else {
-		results, err = withStage(ctx, log, func(st *stage, server *redistest.Server) (report, error) { return st.compare(ctx, o, server) })
-	}
+	ctx, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("it takes longer than -limit %v", o.limit))
+	defer cancel()
+	found, err := measure(ctx, o, log)
 	if ctx.Err() != nil {
-		return errors.New("interrupted")
+		err = context.Cause(ctx)
+		if errors.Is(err, context.Canceled) {
+			err = errors.New("interrupted")
+		}
 	}
-	if err != nil {
+	if found == nil {
 		return err
 	}
-	results.page().print(out)
+	found.page().print(out)
 	if o.json != "" {
-		err = errors.Join(err, writeJSON(o.json, results))
+		err = errors.Join(err, writeJSON(o.json, found))
 	}
-	if o.doc != "" {
-		err = errors.Join(err, results.page().writeInto(o.doc))
+	if o.doc != "" && err == nil {
+		err = found.page().writeInto(o.doc)
 	}
 	return err
 }
 
-// withStage runs measure with a Redis and an origin, which are gone when it
-// returns.
-func withStage[R any](ctx context.Context, log io.Writer, measure func(*stage, *redistest.Server) (R, error)) (none R, err error) {
-	dir, err := os.MkdirTemp("", "cacheguard-peers-")
-	if err != nil {
-		return none, err
+func measure(ctx context.Context, o options, log io.Writer) (found results, err error) {
+	if !o.capacity {
+		total := 0
+		for _, s := range o.sections {
+			total += s.steps(o)
+		}
+		rep, err := compare(ctx, o, newProgress(log, total))
+		if len(rep.Sections) == 0 {
+			return nil, err
+		}
+		return rep, err
 	}
-	defer os.RemoveAll(dir)
-	server, err := redistest.StartServer(ctx, dir)
-	if err != nil {
-		return none, fmt.Errorf("%w; install it to run this", err)
-	}
-	defer server.Stop()
-	begin := time.Now()
-	st, err := newStage(server.Addr, func(format string, args ...any) {
-		fmt.Fprintf(log, "%6.1fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
+	err = withStage(ctx, newProgress(log, capacitySteps(o)), func(st *stage, _ *redistest.Server) error {
+		c, err := st.measureCapacity(ctx, o)
+		if err == nil {
+			found = c
+		}
+		return err
 	})
-	if err != nil {
-		return none, err
-	}
-	defer st.Close()
-	return measure(st, server)
-}
-
-// compare runs everything for all strategies.
-func (st *stage) compare(ctx context.Context, o options, server *redistest.Server) (rep report, err error) {
-	begin := time.Now()
-	rep = newReport(begin, o)
-	if rep.Redis, err = redisVersion(ctx, server.Addr); err != nil {
-		return rep, err
-	}
-	var fleets []strategy
-	for _, s := range o.only {
-		if !s.hitsOnly {
-			fleets = append(fleets, s)
-		}
-	}
-	for _, s := range fleets {
-		if err := st.attempt(ctx, s, o, rep.of(s)); err != nil {
-			return rep, fmt.Errorf("%s: %w", s.name, err)
-		}
-	}
-	if err := st.together(ctx, fleets, server, &rep); err != nil {
-		return rep, err
-	}
-	for _, s := range o.only {
-		st.say("hits: %s", s.name)
-		if rep.of(s).Hits, err = st.hits(ctx, s, o.hits); err != nil {
-			return rep, fmt.Errorf("%s: %w", s.name, err)
-		}
-	}
-	rep.Seconds = time.Since(begin).Seconds()
-	return rep, nil
-}
-
-// attempt runs what needs the machine for itself, and once more if that fails:
-// a strategy that passes a call's timeout on to its caller fails when the machine
-// stops for as long.
-func (st *stage) attempt(ctx context.Context, s strategy, o options, out *result) (err error) {
-	for n := range maxAttempts {
-		if err = flush(ctx, st.redis); err != nil {
-			return err
-		}
-		once := *out
-		if err = st.alone(ctx, s, o, &once); err == nil {
-			*out = once
-			return nil
-		}
-		if ctx.Err() != nil {
-			return err
-		}
-		st.say("%s, attempt %d: %v", s.name, n+1, err)
-	}
-	return err
-}
-
-const maxAttempts = 3
-
-// alone runs what needs the machine for itself.
-func (st *stage) alone(ctx context.Context, s strategy, o options, out *result) error {
-	st.say("storms: %s", s.name)
-	f, err := st.start(ctx, s, maxFleet)
-	if err != nil {
-		return err
-	}
-	defer f.stop()
-	if err := f.rehearse(ctx); err != nil {
-		return err
-	}
-	for _, shape := range shapes {
-		storms, err := f.storm(ctx, shape, o.storm)
-		if err != nil {
-			return fmt.Errorf("storm of %v: %w", shape, err)
-		}
-		out.Storms = append(out.Storms, storms)
-	}
-	st.say("faults: %s", s.name)
-	faults, err := f.fault(ctx, o.keys)
-	out.Faults = &faults
-	return err
-}
-
-// together runs what is about seconds for all strategies at one time.
-func (st *stage) together(ctx context.Context, all []strategy, server *redistest.Server, rep *report) error {
-	if len(all) == 0 {
-		return nil
-	}
-	st.say("all together: starting")
-	crowds, err := st.startCrowds(ctx, all)
-	if err != nil {
-		return err
-	}
-	defer crowds.stop()
-	out := map[string]*outage{}
-	for _, s := range all {
-		out[s.name] = new(outage)
-		rep.of(s).Outage = out[s.name]
-	}
-	st.say("all together: a load that fails")
-	if err := crowds.fail(ctx, out); err != nil {
-		return err
-	}
-	st.say("all together: Redis is stopped for %v", hangFor)
-	return crowds.hang(ctx, server, out)
+	return found, err
 }

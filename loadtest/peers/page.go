@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,10 +10,14 @@ import (
 	"text/tabwriter"
 )
 
-// page is what a run brought, for people: on the terminal, and as a section of
+// page is what a run brought, for people: on the terminal, and as sections of
 // a document.
-type page struct {
-	about  string
+type page struct{ parts []part }
+
+// part is what has a place of its own in a document.
+type part struct {
+	name   string
+	about  string // when, on what, and by which command
 	tables []table
 }
 
@@ -24,27 +27,45 @@ type table struct {
 	notes string // what the columns mean
 	head  []string
 	rows  [][]string
+	words []string // what the rows say of who is better; "" are left out
 }
 
 // print writes the page for a terminal.
 func (p page) print(out io.Writer) {
-	fmt.Fprintf(out, "\n%s\n", p.about)
-	for _, t := range p.tables {
-		fmt.Fprintf(out, "\n%s\n\n", t.title)
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, strings.Join(t.head, "\t"))
-		for _, row := range t.rows {
-			fmt.Fprintln(w, strings.Join(row, "\t"))
-		}
-		w.Flush()
-		if t.notes != "" {
-			fmt.Fprintf(out, "\n%s\n", t.notes)
+	for _, part := range p.parts {
+		fmt.Fprintf(out, "\n%s\n", part.about)
+		for _, t := range part.tables {
+			t.print(out)
 		}
 	}
 }
 
+func (t table) print(out io.Writer) {
+	fmt.Fprintf(out, "\n%s\n\n", t.title)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, strings.Join(t.head, "\t"))
+	for _, row := range t.rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	w.Flush()
+	if t.notes != "" {
+		fmt.Fprintf(out, "\n%s\n", t.notes)
+	}
+	for i, s := range t.said() {
+		if i == 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "- %s\n", strings.ReplaceAll(s, "**", ""))
+	}
+}
+
+// said are the words that there are.
+func (t table) said() []string {
+	return slices.DeleteFunc(slices.Clone(t.words), func(s string) bool { return s == "" })
+}
+
 // markdown is the same for a document.
-func (p page) markdown() string {
+func (p part) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", p.about)
 	for _, t := range p.tables {
@@ -56,26 +77,37 @@ func (p page) markdown() string {
 		if t.notes != "" {
 			fmt.Fprintf(&b, "\n%s\n", t.notes)
 		}
+		for i, s := range t.said() {
+			if i == 0 {
+				b.WriteByte('\n')
+			}
+			fmt.Fprintf(&b, "- %s\n", s)
+		}
 	}
 	return b.String()
 }
 
-// The section of a document that is ours.
-const (
-	docBegin = "<!-- peers: begin (written by go run . -doc) -->\n"
-	docEnd   = "<!-- peers: end -->\n"
-)
+// The marks of a part's section in a document.
+func docBegin(name string) string {
+	return "<!-- peers " + name + ": begin (written by go run . -doc) -->\n"
+}
 
-// writeInto replaces the section of a document.
+func docEnd(name string) string { return "<!-- peers " + name + ": end -->\n" }
+
+// writeInto replaces the sections of a document that the page has a part for.
 func (p page) writeInto(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	before, rest, begun := bytes.Cut(text, []byte(docBegin))
-	_, after, ended := bytes.Cut(rest, []byte(docEnd))
-	if !begun || !ended {
-		return errors.New(file + " has no section for the tables")
+	for _, part := range p.parts {
+		begin, end := []byte(docBegin(part.name)), []byte(docEnd(part.name))
+		before, rest, begun := bytes.Cut(text, begin)
+		_, after, ended := bytes.Cut(rest, end)
+		if !begun || !ended {
+			return fmt.Errorf("%s has no section %q for the tables", file, part.name)
+		}
+		text = slices.Concat(before, begin, []byte("\n"+part.markdown()+"\n"), end, after)
 	}
-	return os.WriteFile(file, slices.Concat(before, []byte(docBegin+"\n"+p.markdown()+"\n"+docEnd), after), 0o644)
+	return os.WriteFile(file, text, 0o644)
 }

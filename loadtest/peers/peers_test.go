@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 
 func newTestStage(t *testing.T) *stage {
 	server := redistest.Start(t)
-	st, err := newStage(server.Addr, t.Logf)
+	st, err := newStage(server.Addr, newProgress(t.Output(), 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,26 +80,160 @@ func TestTheGuardKeepsItsPromisesBesideItsPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err := withStage(t.Context(), io.Discard, func(st *stage, server *redistest.Server) (report, error) {
-		return st.compare(t.Context(), o, server)
-	})
+	rep, err := compare(t.Context(), o, newProgress(t.Output(), 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := rep.of(guarded)
+	if len(rep.Sections) != len(sections) {
+		t.Fatalf("%d of %d sections came to their end: %v", len(rep.Sections), len(sections), rep.Sections)
+	}
+	checkPromises(t, rep.of(guarded), o)
+	checkWhatAllUse(t, rep)
+	checkPage(t, rep.page())
+}
+
+func checkPromises(t *testing.T, res *result, o options) {
+	t.Helper()
+	if len(res.Missing) > 0 || len(res.Storms) != len(shapes) {
+		t.Fatalf("%d of %d shapes; missing: %v", len(res.Storms), len(shapes), res.Missing)
+	}
 	for _, s := range res.Storms {
 		if slices.Min(s.Loads) != 1 || slices.Max(s.Loads) != 1 || s.Errors+s.Wrong != 0 {
 			t.Errorf("%v: loads %v, %d errors, %d wrong; want one load", s.Shape, s.Loads, s.Errors, s.Wrong)
 		}
 	}
-	if f := res.Faults; f.StopStale+f.DeleteStale+f.LateStale != 0 || f.StopKeys == 0 || f.DeleteKeys == 0 || f.LateReads == 0 {
+	if f := res.Faults; f.StopStale+f.DeleteStale+f.ReadStale+f.LateStale != 0 || f.StopKeys == 0 || f.DeleteKeys == 0 || f.ReadKeys == 0 || f.LateReads == 0 {
 		t.Errorf("old values: %+v", *f)
 	}
-	if n := res.Outage.FailLoads; n == 0 || n > 2*(int(failFor/time.Second)+1) {
-		t.Errorf("%d loads of a key that fails in %v, want at most two a second", n, failFor)
+	if s := res.Slow; s.Loads != 1 || s.Failed != 0 || s.Calls == 0 {
+		t.Errorf("loads that outlast a lock: %+v, want one", *s)
+	}
+	if f := res.Failing; f.OnceLoads == 0 || f.OnceLoads > 2 || f.OnceCallers != crowd*crowdCallers {
+		t.Errorf("a load that fails, all callers at once: %+v, want at most two loads", *f)
+	}
+	if n := res.Failing.Loads; n == 0 || n > 2*(int(o.failFor/time.Second)+1) {
+		t.Errorf("%d loads of a key that fails in %v, want at most two a second", n, o.failFor)
 	}
 	if res.Outage.Failed > 0 {
 		t.Errorf("%d of %d calls got no value while Redis was stopped", res.Outage.Failed, res.Outage.Calls)
+	}
+}
+
+// checkWhatAllUse: what was measured of Redis and clients was measured.
+func checkWhatAllUse(t *testing.T, rep report) {
+	t.Helper()
+	if len(rep.Wake) != len(ways) {
+		t.Errorf("%d of %d ways to wake", len(rep.Wake), len(ways))
+	}
+	for _, w := range rep.Wake {
+		if !(w.P50 > 0 && w.P99 >= w.P50 && w.ManyP99 > 0 && w.ManyCPU > 0) {
+			t.Errorf("a wake-up that cannot be: %+v", w)
+		}
+	}
+	for _, c := range slices.Concat(rep.Inside, rep.Writes) {
+		if !(c.Command > 0 && c.Processor > c.Command) {
+			t.Errorf("a cost that cannot be: %+v", c)
+		}
+	}
+	if len(rep.Inside) == 0 || len(rep.Writes) == 0 || len(rep.Decoding) == 0 || len(rep.Readers) == 0 || len(rep.Reads) == 0 {
+		t.Errorf("something was not measured: %+v", rep)
+	}
+	for _, h := range rep.Hangs {
+		if h.Over || h.Slowest < ms(callLimit)/2 {
+			t.Errorf("a call that met a stopped Redis: %+v", h)
+		}
+	}
+}
+
+// checkPage: the page has a part for each section, with a table that is not
+// empty, and the document of the repository has a place for each.
+func checkPage(t *testing.T, p page) {
+	t.Helper()
+	doc, err := os.ReadFile("../../docs/comparison.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range p.parts {
+		if !strings.Contains(string(doc), docBegin(part.name)) {
+			t.Errorf("docs/comparison.md has no place for %q", part.name)
+		}
+		for _, table := range part.tables {
+			if len(table.rows) == 0 {
+				t.Errorf("%s: %q is empty", part.name, table.title)
+			}
+			for _, row := range table.rows {
+				if len(row) != len(table.head) {
+					t.Errorf("%s: %q: %d cells under %d heads", part.name, table.title, len(row), len(table.head))
+				}
+			}
+		}
+	}
+}
+
+func TestFlagsThatContradictEachOtherAreRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"-section", "storms"}, {"-section", "storm,"}, {"-doc", "x.md", "-short"}, {"-doc", "x.md", "-only", "cacheguard"},
+		{"-capacity", "-section", "storm"}, {"-capacity", "-only", "cacheguard"}, {"storm"},
+	} {
+		if _, err := parseFlags(args, io.Discard); err == nil {
+			t.Errorf("%v was accepted", args)
+		}
+	}
+	o, err := parseFlags([]string{"-section", "hits, storm"}, io.Discard)
+	if err != nil || len(o.sections) != 2 || o.sections[0].name != "storm" {
+		t.Errorf("%v, %v; want storm and hits, in the order in which they run", o.sections, err)
+	}
+}
+
+func TestTheRunEndsAtItsLimit(t *testing.T) {
+	_ = redistest.Start(t) // or skip
+	err := runCommand(t.Context(), []string{"-limit", "300ms", "-section", "storm"}, io.Discard, t.Output())
+	if err == nil || !strings.Contains(err.Error(), "-limit") {
+		t.Errorf("err = %v, want one that names the limit", err)
+	}
+}
+
+func TestWordsSayWhoIsBetter(t *testing.T) {
+	rows := []measured{{"a", 1}, {"b", 4.9}, {"ours", 5}, {"c", 9}}
+	for _, test := range []struct {
+		contest contest
+		ours    string
+		want    string
+	}{
+		{contest{what: "W", margin: 0.5, format: count}, "ours", "W: **better than ours**, with 5: a (1)."},
+		{contest{what: "W", format: count}, "ours", "W: **better than ours**, with 5: a (1), b (5)."},
+		{contest{what: "W", higher: true, margin: 0.5, format: count}, "ours", "W: **better than ours**, with 5: c (9)."},
+		{contest{what: "W", margin: 5, format: count}, "ours", "W: none is better than ours, with 5; as good: a, b, c."},
+		{contest{what: "W", format: count}, "a", "W: a is best, with 1."},
+		{contest{what: "W", format: count}, "nobody", ""},
+	} {
+		if got := test.contest.verdict(test.ours, rows); got != test.want && !strings.HasPrefix(got, test.want) {
+			t.Errorf("%+v of %s: %q, want %q", test.contest, test.ours, got, test.want)
+		}
+	}
+}
+
+func TestLoadsAtOnceAreCounted(t *testing.T) {
+	begin := time.Now()
+	var loads []load
+	for _, at := range []time.Duration{0, 2, 5, 6, 11} {
+		loads = append(loads, load{at: begin.Add(at * time.Second)})
+	}
+	if got := atOnce(loads, 5*time.Second); got != 3 { // those of 2, 5 and 6
+		t.Errorf("%d at once, want 3", got)
+	}
+	if got := atOnce(nil, time.Second); got != 0 {
+		t.Errorf("%d of none", got)
+	}
+}
+
+func TestACommandsTimeIsReadFromWhatTheServerCounts(t *testing.T) {
+	const text = "# Commandstats\r\ncmdstat_getex:calls=1,usec=2,usec_per_call=2.00\r\ncmdstat_get:calls=12,usec=34,usec_per_call=2.83\r\n"
+	if calls, usec, err := commandStat(text, "get"); calls != 12 || usec != 34 || err != nil {
+		t.Errorf("%d calls, %d µs, %v", calls, usec, err)
+	}
+	if _, _, err := commandStat(text, "set"); err == nil {
+		t.Error("a command that was not called was found")
 	}
 }
 
@@ -144,10 +278,11 @@ func TestAValueTellsItsKeyAndVersion(t *testing.T) {
 
 func TestTheTablesReplaceTheirSectionAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "doc.md")
-	if err := os.WriteFile(file, []byte("before\n"+docBegin+"old\n"+docEnd+"after\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("before\n"+docBegin("a")+"old\n"+docEnd("a")+docBegin("b")+"kept\n"+docEnd("b")+"after\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := (page{about: "today"}).writeInto(file); err != nil {
+	today := page{[]part{{name: "a", about: "today"}}}
+	if err := today.writeInto(file); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(file)
@@ -155,17 +290,17 @@ func TestTheTablesReplaceTheirSectionAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(got)
-	if !strings.HasPrefix(text, "before\n"+docBegin) || !strings.HasSuffix(text, docEnd+"after\n") ||
+	if !strings.HasPrefix(text, "before\n"+docBegin("a")) || !strings.HasSuffix(text, docEnd("a")+docBegin("b")+"kept\n"+docEnd("b")+"after\n") ||
 		!strings.Contains(text, "today") || strings.Contains(text, "old\n") {
 		t.Errorf("%s", text)
 	}
 	if err := os.WriteFile(file, []byte("no section"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := (page{}).writeInto(file); err == nil {
+	if err := today.writeInto(file); err == nil {
 		t.Error("a document without a section was accepted")
 	}
-	if err := (page{}).writeInto(file + ".missing"); !errors.Is(err, os.ErrNotExist) {
+	if err := today.writeInto(file + ".missing"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("err = %v", err)
 	}
 }
@@ -175,7 +310,7 @@ func TestTheCostsAreCountedAndAddedUp(t *testing.T) {
 		t.Skip("takes twenty seconds")
 	}
 	st := newTestStage(t)
-	c, err := st.measureCapacity(t.Context(), options{short: true})
+	c, err := st.measureCapacity(t.Context(), short)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +322,10 @@ func TestTheCostsAreCountedAndAddedUp(t *testing.T) {
 	if c.EntryBytes < 1024 || c.RecordBytes <= 0 || c.RecordLife <= 0 || c.ReadCPU <= 0 || c.RebuildCPU <= c.ReadCPU {
 		t.Errorf("units that cannot be: %+v", c)
 	}
-	if rows := c.projection().rows; len(rows) == 0 {
+	if len(c.projection().rows) == 0 || len(c.memory().rows) == 0 {
 		t.Error("nothing was calculated")
+	}
+	if sum(c.Cluster.Listening) != clusterStores || sum(c.Cluster.Spread) != clusterStores || c.Cluster.Sending <= 0 {
+		t.Errorf("a cluster that cannot be: %+v", c.Cluster)
 	}
 }

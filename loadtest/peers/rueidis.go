@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
@@ -12,7 +13,8 @@ import (
 )
 
 var rueidisLock = strategy{
-	name: "rueidis + rueidislock", how: "DoCache (client-side caching), singleflight, a lock that is renewed (KeyValidity " + renewed.String() + "), look again, load, SET",
+	name: "rueidis + rueidislock", how: "DoCache (client-side caching), singleflight, a lock that is renewed (KeyValidity " + renewed.String() +
+		", NoLoopTracking, TryNextAfter " + rueidisTry.String() + ": its default is 20ms), look again, load, SET",
 	module: "github.com/redis/rueidis", memory: true,
 	open: func(e env) (storage, error) {
 		opts := rueidis.ClientOption{InitAddress: []string{e.redis}, Dialer: net.Dialer{Timeout: callLimit}, DialCtxFn: countedDial(e)}
@@ -20,7 +22,7 @@ var rueidisLock = strategy{
 		if err != nil {
 			return nil, err
 		}
-		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: opts, KeyMajority: 1, KeyValidity: renewed, NoLoopTracking: true})
+		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: opts, KeyMajority: 1, KeyValidity: renewed, NoLoopTracking: true, TryNextAfter: rueidisTry})
 		if err != nil {
 			client.Close()
 			return nil, err
@@ -28,6 +30,11 @@ var rueidisLock = strategy{
 		return &tracked{client: client, locker: locker, load: e.load}, nil
 	},
 }
+
+// rueidisTry is how long a try to get the lock may take. With the default, a
+// try that a busy machine delays fails without the server's word on it, and its
+// caller then waits for a notice that nobody owes it, until its deadline.
+const rueidisTry = time.Second
 
 func countedDial(e env) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 	return func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {

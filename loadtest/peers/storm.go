@@ -21,9 +21,32 @@ type shape struct{ Processes, Callers int }
 func (s shape) String() string { return fmt.Sprintf("%d x %d", s.Processes, s.Callers) }
 
 // shapes of storms; the largest has maxFleet processes.
-var shapes = []shape{{4, 50}, {8, 50}, {8, 250}}
+var shapes = []shape{{4, 50}, {8, 50}, {4, 250}, {8, 250}}
 
 const maxFleet = 8
+
+// runStorms lets each strategy alone have the machine for all shapes.
+func runStorms(ctx context.Context, r *run) error {
+	for _, s := range r.fleets() {
+		r.progress.step("storms: %s", s.name)
+		err := attempt(ctx, r.progress, s, maxFleet, func(f *fleet) error {
+			var all []storms
+			for _, shape := range shapes {
+				storms, err := f.storm(ctx, shape, r.storms)
+				if err != nil {
+					return fmt.Errorf("storm of %v: %w", shape, err)
+				}
+				all = append(all, storms)
+			}
+			r.report.of(s).Storms = all
+			return nil
+		})
+		if err := r.miss(ctx, s, "storm", err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // storms is what storms of one shape brought.
 type storms struct {
@@ -33,6 +56,7 @@ type storms struct {
 	Floor    []float64 // the same of callers that only sleep
 	Commands []float64 // of each storm, sent to Redis by one process on average
 	Errors   int
+	Error    string `json:",omitempty"` // one of them
 	Wrong    int
 }
 
@@ -81,6 +105,9 @@ func (s *storms) add(replies []StormReply, loads int, commands float64) {
 	s.Commands = append(s.Commands, commands)
 	for _, r := range replies {
 		s.Errors += r.Errors
+		if r.Errors > 0 {
+			s.Error = r.Error
+		}
 		for version, n := range r.Versions {
 			if version != 1 {
 				s.Wrong += n

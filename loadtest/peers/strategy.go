@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -40,6 +41,18 @@ type storage interface {
 // loader asks the origin.
 type loader func(ctx context.Context, key string) ([]byte, error)
 
+// idle is a process that has nothing to do with any strategy, for what is
+// measured of Redis alone.
+var idle = strategy{name: "idle", open: func(env) (storage, error) { return nothing{}, nil }}
+
+type nothing struct{}
+
+func (nothing) Get(context.Context, string) ([]byte, error) {
+	return nil, errors.New("nothing is stored")
+}
+func (nothing) Delete(context.Context, string) error { return nil }
+func (nothing) Close() error                         { return nil }
+
 // env is where a strategy works.
 type env struct {
 	redis    string        // host and port
@@ -49,7 +62,7 @@ type env struct {
 
 // The same for all strategies that have such a setting.
 const (
-	life       = time.Minute           // of a value in Redis
+	life       = 10 * time.Minute      // of a value in Redis: none comes near its end, which some refresh before
 	memoryLife = time.Second           // of a copy in a process: for so long others' deletes are not seen
 	lockLife   = 3 * time.Second       // of a lock that nobody renews: ten times the longest load
 	renewed    = time.Second           // of a lock that is renewed while its holder lives
@@ -59,6 +72,6 @@ const (
 
 // strategies are all there are, in the order of the tables.
 var strategies = []strategy{
-	none, flightOnly, goRedisCache, sturdycRedis, goZero, redisLock, redSync, rocksCache, rueidisLock, guarded,
+	none, flightOnly, goRedisCache, sturdycRedis, goZero, redisLock, redSync, rocksCache, rueidisLock, placeholder, guarded,
 	guardedNear, otterAlone,
 }

@@ -26,8 +26,12 @@ const (
 
 // Worker is what a worker can be asked to do.
 type Worker struct {
-	storage  storage
-	commands *atomic.Int64
+	env     env
+	storage storage
+
+	waker waker // once OpenWay was called
+	woken sync.WaitGroup
+	times ArrivedReply // valid when woken is done
 }
 
 // work is the life of a worker.
@@ -41,13 +45,13 @@ func work(name string) error {
 		return err
 	}
 	control := rpc.NewClient(conn)
-	commands := new(atomic.Int64)
-	storage, err := s.open(env{redis: os.Getenv(envRedis), commands: commands, load: ask(control, os.Getpid())})
+	e := env{redis: os.Getenv(envRedis), commands: new(atomic.Int64), load: ask(control, os.Getpid())}
+	storage, err := s.open(e)
 	if err != nil {
 		return err
 	}
 	server := rpc.NewServer()
-	if err := server.Register(&Worker{storage, commands}); err != nil {
+	if err := server.Register(&Worker{env: e, storage: storage}); err != nil {
 		return err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -153,7 +157,7 @@ func each(keys []string, do func(ctx context.Context, i int, key string) error) 
 
 // Commands is how many it has sent to Redis.
 func (w *Worker) Commands(_ struct{}, reply *int64) error {
-	*reply = w.commands.Load()
+	*reply = w.env.commands.Load()
 	return nil
 }
 
@@ -176,24 +180,52 @@ type Sample struct {
 // LoopReply is all of them.
 type LoopReply struct{ Samples []Sample }
 
-// Loop runs one.
+// Loop runs one. It ends at the latest one deadline after its time: a call that
+// is then still under way, whatever its deadline said, is one that failed.
 func (w *Worker) Loop(args LoopArgs, reply *LoopReply) error {
 	end := time.Now().Add(args.For)
-	var mu sync.Mutex // guards reply
-	var all sync.WaitGroup
+	samples := make(chan Sample)
+	enough := make(chan struct{})
+	defer close(enough)
+	begun := make([]atomic.Int64, args.Callers) // of the call that is under way, in Unix nanoseconds; 0: none
 	for i := range args.Callers {
-		all.Go(func() {
+		go func() { // for as long as its last call takes
 			time.Sleep(args.Pause * time.Duration(i) / time.Duration(args.Callers)) // not in step
 			for time.Now().Before(end) {
+				begun[i].Store(time.Now().UnixNano())
 				s := w.sample(args)
-				mu.Lock()
-				reply.Samples = append(reply.Samples, s)
-				mu.Unlock()
+				begun[i].Store(0)
+				select {
+				case samples <- s:
+				case <-enough:
+					return
+				}
 				time.Sleep(args.Pause)
 			}
-		})
+			select {
+			case samples <- Sample{}: // it is done
+			case <-enough:
+			}
+		}()
 	}
-	all.Wait()
+	last := time.After(time.Until(end.Add(args.Deadline + time.Second)))
+	for under := args.Callers; under > 0; {
+		select {
+		case s := <-samples:
+			if s.At == 0 {
+				under--
+				continue
+			}
+			reply.Samples = append(reply.Samples, s)
+		case <-last:
+			for i := range begun {
+				if at := begun[i].Load(); at != 0 {
+					reply.Samples = append(reply.Samples, Sample{at, time.Since(time.Unix(0, at)), true})
+				}
+			}
+			return nil
+		}
+	}
 	return nil
 }
 

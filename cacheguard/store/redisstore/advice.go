@@ -22,6 +22,9 @@ import (
 // could not be asked at all.
 func (s *Store) Advice(ctx context.Context, spaces ...string) ([]string, error) {
 	advice := adviceOnClient(s.events.client) // not the copy that s.client may be
+	if s.opts.ReadPipelines > 0 && s.pipeline == nil {
+		advice = append(advice, "Options.ReadPipelines is of no use to this Redis client, which is not a *redis.Client: each read goes by itself; leave it 0")
+	}
 	if err := s.Check(ctx, spaces...); err != nil {
 		if store.ClassOf(err) != store.ClassDenied {
 			return advice, err

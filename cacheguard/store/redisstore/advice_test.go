@@ -63,6 +63,20 @@ func TestClientOptionsAreAdvisedOn(t *testing.T) {
 	}
 }
 
+func TestPipelinesOfAClientThatHasNoUseForThemAreAdvisedOn(t *testing.T) {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: sharedCluster(t).Addrs(), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { client.Close() })
+	advice, err := newStore(t, client, pipelined).Advice(t.Context())
+	if err != nil || len(advice) != 1 || !strings.Contains(advice[0], "ReadPipelines") {
+		t.Errorf("advice is %q, %v; want one line about ReadPipelines", advice, err)
+	}
+	single := redis.NewClient(careful(sharedServer(t).Addr))
+	t.Cleanup(func() { single.Close() })
+	if advice, err := newStore(t, single, pipelined).Advice(t.Context()); err != nil || len(advice) != 0 {
+		t.Errorf("advice is %q, %v; want none", advice, err)
+	}
+}
+
 func TestMissingPermissionsAreAdviceNotAnError(t *testing.T) {
 	server := redistest.Start(t)
 	rules := "on >secret ~products:* &products:events +get +set +eval +evalsha +time +getrange +setrange +exists +rename +unlink +publish +pubsub|numsub +hset +hmget +hdel +pexpire +pttl"

@@ -104,8 +104,7 @@ func (r *runner) do(ctx context.Context, began time.Time, run func(context.Conte
 	if err := r.enter(); err != nil {
 		return err, true
 	}
-	c := calls.Get().(*call)
-	c.run, c.ctx = run, &callContext{parent: ctx, deadline: began.Add(r.timeout), gone: c.gone}
+	c := r.newCall(ctx, began, run)
 	if r.here && done == nil {
 		return r.runHere(c), false
 	}
@@ -138,6 +137,13 @@ func (r *runner) runHere(c *call) error {
 		c.recycle()
 	} // else it has rung, or is about to: c is not used again
 	return err
+}
+
+// newCall takes a call from the pool, for run on r, begun at began.
+func (r *runner) newCall(ctx context.Context, began time.Time, run func(context.Context) error) *call {
+	c := calls.Get().(*call)
+	c.run, c.ctx = run, &callContext{parent: ctx, deadline: began.Add(r.timeout), gone: c.gone}
+	return c
 }
 
 // enter counts a call in; leave counts it out.

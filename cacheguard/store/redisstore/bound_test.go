@@ -75,8 +75,12 @@ func wantInTime(t *testing.T, s *redisstore.Store, class ...store.Class) {
 }
 
 func TestEveryMethodReturnsInTimeWhenTheServerHangs(t *testing.T) {
+	readPaths(t, everyMethodReturnsInTimeWhenTheServerHangs)
+}
+
+func everyMethodReturnsInTimeWhenTheServerHangs(t *testing.T, opts redisstore.Options) {
 	server := redistest.Start(t)
-	s := newStore(t, newClient(t, server.Addr), redisstore.Options{})
+	s := newStore(t, newClient(t, server.Addr), opts)
 	for name, call := range methods(s, newKey(t)) { // connections, scripts
 		if err := call(t.Context()); err != nil && !errors.Is(err, store.ErrFenced) && !errors.Is(err, store.ErrLost) {
 			t.Fatal(name, err)
@@ -124,19 +128,27 @@ func wantRecovery(t *testing.T, s *redisstore.Store) {
 }
 
 func TestEveryMethodReturnsInTimeWhenDialingHangs(t *testing.T) {
+	readPaths(t, everyMethodReturnsInTimeWhenDialingHangs)
+}
+
+func everyMethodReturnsInTimeWhenDialingHangs(t *testing.T, opts redisstore.Options) {
 	release := make(chan struct{})
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) {
 		<-release // a dialer that looks at no context
 		return nil, errors.New("no")
 	}})
-	s := newStore(t, client, redisstore.Options{})
+	s := newStore(t, client, opts)
 	t.Cleanup(func() { close(release); client.Close() })
 	wantInTime(t, s, store.ClassTimeout)
 }
 
 func TestEveryMethodReturnsInTimeWhenTheServerIsGone(t *testing.T) {
+	readPaths(t, everyMethodReturnsInTimeWhenTheServerIsGone)
+}
+
+func everyMethodReturnsInTimeWhenTheServerIsGone(t *testing.T, opts redisstore.Options) {
 	server := redistest.Start(t)
-	s := newStore(t, newClient(t, server.Addr), redisstore.Options{})
+	s := newStore(t, newClient(t, server.Addr), opts)
 	load(t, s, newKey(t))
 	server.Stop()
 	wantInTime(t, s, store.ClassConnection, store.ClassTimeout)
@@ -151,9 +163,9 @@ func TestEveryMethodReturnsInTimeWhenAClusterHangs(t *testing.T) {
 	var stores []*redisstore.Store
 	for _, looksAtDeadlines := range []bool{false, true} {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ContextTimeoutEnabled: looksAtDeadlines})
-		s := newStore(t, client, redisstore.Options{})
-		t.Cleanup(func() { client.Close() }) // before the store: what was abandoned ends with it
-		wantRecovery(t, s)                   // it may take a moment until the client knows all nodes
+		s := newStore(t, client, redisstore.Options{ReadPipelines: 2}) // of no use to a cluster
+		t.Cleanup(func() { client.Close() })                           // before the store: what was abandoned ends with it
+		wantRecovery(t, s)                                             // it may take a moment until the client knows all nodes
 		stores = append(stores, s)
 	}
 	for _, node := range cluster.Nodes {

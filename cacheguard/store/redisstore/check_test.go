@@ -116,7 +116,7 @@ func TestOptionsOutOfRangeAreRefused(t *testing.T) {
 	client := newClient(t, "127.0.0.1:1")
 	for _, o := range []redisstore.Options{
 		{Timeout: -1}, {Timeout: time.Microsecond}, {Timeout: time.Hour},
-		{MaxCalls: -1}, {MaxCalls: 1 << 20}, {StageAbove: -1}, {MaxValue: -1}, {MaxValue: 1 << 30},
+		{MaxCalls: -1}, {MaxCalls: 1 << 20}, {StageAbove: -1}, {MaxValue: -1}, {MaxValue: 1 << 30}, {ReadPipelines: -1}, {ReadPipelines: 65},
 	} {
 		if _, err := redisstore.New(client, o); err == nil || !strings.Contains(err.Error(), "write a") {
 			t.Errorf("%+v: %v", o, err)

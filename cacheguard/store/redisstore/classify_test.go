@@ -69,3 +69,27 @@ func TestFaultsAreSortedByWhatAnOperatorDoes(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyALostReplyIsAskedForAgain(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		lost bool
+	}{
+		{nil, false},
+		{redis.Nil, false},
+		{&serverError{"LOADING Redis is loading the dataset in memory"}, false},
+		{io.EOF, true},
+		{io.ErrUnexpectedEOF, true},
+		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, true},
+		{&net.OpError{Op: "write", Err: syscall.EPIPE}, true},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, false},
+		{fmt.Errorf("failed to dial after 5 attempts: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), false},
+		{redis.ErrClosed, false},
+		{context.DeadlineExceeded, false},
+		{errTimeout, false},
+	} {
+		if got := lostReply(tt.err); got != tt.lost {
+			t.Errorf("lostReply(%v) = %v", tt.err, got)
+		}
+	}
+}

@@ -17,16 +17,26 @@ import (
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/storetest"
 )
 
+// The peer sends its reads together: a fleet may be mixed.
 func TestContract(t *testing.T) {
 	backends(t, func(t *testing.T, connect func(testing.TB) redis.UniversalClient) {
-		storetest.Run(t, func(t *testing.T) storetest.Harness {
-			t.Parallel()
-			return &harness{
-				t: t, space: newKey(t).Space, client: connect(t),
-				store: newStore(t, connect(t), patient), peer: newStore(t, connect(t), patient),
-				planted: map[string]bool{},
-			}
-		})
+		contract(t, connect, patient, pipelined)
+	})
+}
+
+func TestContractWithReadPipelines(t *testing.T) {
+	addr := sharedServer(t).Addr
+	contract(t, func(t testing.TB) redis.UniversalClient { return newClient(t, addr) }, pipelined, pipelined)
+}
+
+func contract(t *testing.T, connect func(testing.TB) redis.UniversalClient, ofStore, ofPeer redisstore.Options) {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		t.Parallel()
+		return &harness{
+			t: t, space: newKey(t).Space, client: connect(t),
+			store: newStore(t, connect(t), ofStore), peer: newStore(t, connect(t), ofPeer),
+			planted: map[string]bool{},
+		}
 	})
 }
 

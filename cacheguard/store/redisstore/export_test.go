@@ -65,3 +65,13 @@ func Carried(sent *time.Time, message string) *store.Entry {
 	}
 	return s.carried(entryName(store.Key{Space: "s", ID: e.ID}), []byte(entry))
 }
+
+// Waiting is how many commands are in the batch that is open.
+func (s *Store) Waiting() int {
+	s.pipeline.mu.Lock()
+	defer s.pipeline.mu.Unlock()
+	if s.pipeline.open == nil {
+		return 0
+	}
+	return len(s.pipeline.open.commands)
+}

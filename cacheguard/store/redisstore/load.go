@@ -20,12 +20,12 @@ func (s *Store) Load(ctx context.Context, key store.Key) (store.Entry, error) {
 	clock := s.clock.of(name).Load()
 	l := loads.Get().(*load)
 	l.client, l.name, l.withTime = s.client, name, needsTime(clock, began)
-	err, abandoned := s.run.do(ctx, began, l.run)
+	err, abandoned := s.read(ctx, began, l, l.run)
 	if abandoned {
 		return store.Entry{}, s.fault("load", name, err) // l is still run's
 	}
 	body, server := l.body, l.server
-	l.client, l.name, l.body, l.server = nil, "", nil, 0
+	*l = load{run: l.run}
 	loads.Put(l)
 
 	if server > 0 {
@@ -78,8 +78,11 @@ type load struct {
 	client   redis.UniversalClient
 	name     string
 	withTime bool
-	body     []byte
-	server   int64 // the server's time, if asked for
+	get      onceGet
+	clock    once // if withTime
+
+	body   []byte
+	server int64 // the server's time, if asked for
 
 	run func(context.Context) error // exec, bound once
 }
@@ -90,33 +93,46 @@ var loads = sync.Pool{New: func() any {
 	return l
 }}
 
-func (l *load) exec(ctx context.Context) (err error) {
-	get := onceGet{redis.NewStringCmd(ctx, "get", l.name)}
+func (l *load) exec(ctx context.Context) error {
+	l.prepare(ctx)
 	if l.withTime {
-		return l.execWithTime(ctx, get)
-	}
-	if err := l.client.Process(ctx, get); err != nil {
+		pipe := l.client.Pipeline()
+		_ = pipe.BatchProcess(ctx, l.queue(nil)...) // queued; their own errors are collected
+		_, _ = pipe.Exec(ctx)
+	} else if err := l.client.Process(ctx, l.get); err != nil {
 		return err
 	}
-	l.body, err = get.Bytes()
-	return err
+	return l.collect()
 }
 
-// execWithTime asks in one pipeline, the time after the entry: of a script on
-// the entry's name, so that in a cluster the entry's own server answers.
-func (l *load) execWithTime(ctx context.Context, get onceGet) (err error) {
-	clock := once{redis.NewCmd(ctx, "eval", timeScript, 1, l.name)}
-	pipe := l.client.Pipeline()
-	_ = pipe.Process(ctx, get) // queued; its own error is read below
-	_ = pipe.Process(ctx, clock)
-	_, _ = pipe.Exec(ctx)
-	if l.body, err = get.Bytes(); err != nil {
+// prepare makes the commands. The time is asked of a script on the entry's
+// name, so that in a cluster the entry's own server answers.
+func (l *load) prepare(ctx context.Context) {
+	l.get = onceGet{redis.NewStringCmd(ctx, "get", l.name)}
+	if l.withTime {
+		l.clock = once{redis.NewCmd(ctx, "eval", timeScript, 1, l.name)}
+	}
+}
+
+// queue asks for the time after the entry, in the same round trip.
+func (l *load) queue(to []redis.Cmder) []redis.Cmder {
+	to = append(to, l.get)
+	if l.withTime {
+		to = append(to, l.clock)
+	}
+	return to
+}
+
+func (l *load) size() int { return 2 }
+
+func (l *load) collect() (err error) {
+	if l.body, err = l.get.Bytes(); err != nil || !l.withTime {
 		return err
 	}
-	if err := clock.Err(); err != nil {
+	if err := l.clock.Err(); err != nil {
 		return err
 	}
-	l.server, err = readTime(clock.Val())
+	l.server, err = readTime(l.clock.Val())
 	return err
 }
 

@@ -104,6 +104,15 @@ func newStore(t testing.TB, client redis.UniversalClient, opts redisstore.Option
 // fail them.
 var patient = redisstore.Options{Timeout: 5 * time.Second}
 
+// pipelined is patient, and sends reads together.
+var pipelined = redisstore.Options{Timeout: patient.Timeout, ReadPipelines: 2}
+
+// readPaths runs a test of a store's bound for each way that reads are sent.
+func readPaths(t *testing.T, test func(t *testing.T, opts redisstore.Options)) {
+	t.Run("each by itself", func(t *testing.T) { test(t, redisstore.Options{}) })
+	t.Run("together", func(t *testing.T) { test(t, redisstore.Options{ReadPipelines: 2}) })
+}
+
 var spaceNumber atomic.Int64
 
 // newKey is a key that no other test uses.

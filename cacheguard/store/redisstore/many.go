@@ -16,7 +16,8 @@ func (s *Store) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, 
 		return nil, nil
 	}
 	began := time.Now()
-	reads := make([]manyRead, len(keys))
+	m := &manyLoad{client: s.client, reads: make([]manyRead, len(keys))}
+	reads := m.reads
 	asked := false // a single server is asked for its time once
 	for n, key := range keys {
 		name := entryName(key)
@@ -26,10 +27,7 @@ func (s *Store) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, 
 		}
 		reads[n] = r
 	}
-	err, abandoned := s.run.do(ctx, began, func(ctx context.Context) error {
-		readAll(ctx, s.client, reads)
-		return nil
-	})
+	err, abandoned := s.read(ctx, began, m, m.exec)
 	entries, errs := make([]store.Entry, len(keys)), make([]error, len(keys))
 	if abandoned || err != nil {
 		for n := range keys {
@@ -54,36 +52,65 @@ func (s *Store) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, 
 	return entries, nilIfNone(errs)
 }
 
+// manyLoad is the reads of a LoadMany on their way.
+type manyLoad struct {
+	client redis.UniversalClient
+	reads  []manyRead
+}
+
 // manyRead is one read of a LoadMany.
 type manyRead struct {
 	name     string
 	clock    *sample
 	withTime bool
+	get      onceGet
+	time     once // if withTime
 
 	body   []byte
 	err    error
 	server int64 // the server's time, if asked for and told
 }
 
-func readAll(ctx context.Context, client redis.UniversalClient, reads []manyRead) {
-	gets, clocks := make([]onceGet, len(reads)), make([]once, len(reads))
-	pipe := client.Pipeline()
-	for n, r := range reads {
-		gets[n] = onceGet{redis.NewStringCmd(ctx, "get", r.name)}
-		_ = pipe.Process(ctx, gets[n]) // queued; its own error is read below
-		if r.withTime {
-			clocks[n] = once{redis.NewCmd(ctx, "eval", timeScript, 1, r.name)}
-			_ = pipe.Process(ctx, clocks[n])
-		}
-	}
+func (m *manyLoad) exec(ctx context.Context) error {
+	m.prepare(ctx)
+	pipe := m.client.Pipeline()
+	_ = pipe.BatchProcess(ctx, m.queue(nil)...) // queued; their own errors are collected
 	_, _ = pipe.Exec(ctx)
-	for n := range reads {
-		r := &reads[n]
-		r.body, r.err = gets[n].Bytes()
-		if r.withTime && clocks[n].Err() == nil {
-			r.server, _ = readTime(clocks[n].Val()) // entryOf refuses a hit without it
+	return m.collect()
+}
+
+func (m *manyLoad) prepare(ctx context.Context) {
+	for n := range m.reads {
+		r := &m.reads[n]
+		r.get = onceGet{redis.NewStringCmd(ctx, "get", r.name)}
+		if r.withTime {
+			r.time = once{redis.NewCmd(ctx, "eval", timeScript, 1, r.name)}
 		}
 	}
+}
+
+func (m *manyLoad) queue(to []redis.Cmder) []redis.Cmder {
+	for _, r := range m.reads {
+		to = append(to, r.get)
+		if r.withTime {
+			to = append(to, r.time)
+		}
+	}
+	return to
+}
+
+func (m *manyLoad) size() int { return 2 * len(m.reads) }
+
+// collect has no error of its own: each read has one.
+func (m *manyLoad) collect() error {
+	for n := range m.reads {
+		r := &m.reads[n]
+		r.body, r.err = r.get.Bytes()
+		if r.withTime && r.time.Err() == nil {
+			r.server, _ = readTime(r.time.Val()) // entryOf refuses a hit without it
+		}
+	}
+	return nil
 }
 
 // ClaimMany implements [store.Store]: all claims are one pipeline.

@@ -30,6 +30,33 @@ type Options struct {
 	// the most that a Redis string holds; 0: 64 MiB.
 	MaxValue int
 
+	// ReadPipelines, if above 0, sends Loads (and LoadManys of few keys) that
+	// come together as one go-redis pipeline: under many concurrent reads that
+	// is several times the throughput. It is how many such pipelines may be
+	// under way at one time, 1 to 64; 2 is a good start. 0: off, each read by
+	// itself on a connection of the client's pool. Experimental: it may change
+	// or go.
+	//
+	// A read that finds a pipeline free is sent at once and alone, so few
+	// callers pay nothing; one that finds none waits for the next to be free,
+	// at most about one round trip, and shares it with up to 512 commands. So
+	// the farther the server is, the more pipelines are worth their fewer reads
+	// each.
+	//
+	// What is promised does not change. Every call returns within Timeout.
+	// There is no goroutine beyond the callers': a server that hangs holds at
+	// most MaxCalls of them, for at most Timeout, and is sent nothing later
+	// that nobody waits for any more. Reads whose connection broke before the
+	// reply are sent once more, on another. What is shared is bad luck: a
+	// connection that hangs, or a reply of many megabytes, holds up all reads
+	// of its pipeline; and tracing hooks of the client see a pipeline in the
+	// name of the call that sent it.
+	//
+	// Only a *redis.Client (one server, or Sentinel) is used so. With any
+	// other, and for a call whose context can end, reads go by themselves; so
+	// do LoadManys of more than 64 keys, which are pipelines already.
+	ReadPipelines int
+
 	// OnFault, if set, hears of what goes wrong where no caller waits for an
 	// error: the subscription. It must not block.
 	OnFault func(error)
@@ -40,6 +67,7 @@ const (
 	defaultMaxCalls   = 1024
 	defaultStageAbove = 8 << 10
 	defaultMaxValue   = 64 << 20
+	maxReadPipelines  = 64
 	maxString         = 512<<20 - 4096
 )
 
@@ -64,6 +92,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("redisstore: Options.Timeout is %v: write a duration from 1ms to 1m, or 0 for %v", o.Timeout, defaultTimeout)
 	case o.MaxCalls < 1 || o.MaxCalls > 1<<16:
 		return o, fmt.Errorf("redisstore: Options.MaxCalls is %d: write a number from 1 to 65536, or 0 for %d", o.MaxCalls, defaultMaxCalls)
+	case o.ReadPipelines < 0 || o.ReadPipelines > maxReadPipelines:
+		return o, fmt.Errorf("redisstore: Options.ReadPipelines is %d: write a number from 1 to %d, or 0 to send each read by itself", o.ReadPipelines, maxReadPipelines)
 	case o.StageAbove < 1:
 		return o, fmt.Errorf("redisstore: Options.StageAbove is %d: write a size in bytes above 0, or 0 for %d", o.StageAbove, defaultStageAbove)
 	case o.MaxValue < 1 || o.MaxValue > maxString:

@@ -33,11 +33,12 @@ import (
 // concurrent use. One Store for a client and process is enough: it serves any
 // number of spaces with one subscription.
 type Store struct {
-	client redis.UniversalClient
-	opts   Options
-	run    *runner
-	clock  *clock
-	events *listener
+	client   redis.UniversalClient
+	opts     Options
+	run      *runner
+	clock    *clock
+	events   *listener
+	pipeline *pipeline // nil if off
 
 	closing sync.Once
 	closed  error
@@ -65,6 +66,9 @@ func New(client redis.UniversalClient, opts Options) (*Store, error) {
 	}
 	fast, here := bounded(client, opts.Timeout)
 	s := &Store{client: fast, opts: opts, run: newRunner(opts.Timeout, opts.MaxCalls, here), clock: newClock(several)}
+	if opts.ReadPipelines > 0 && here {
+		s.pipeline = newPipeline(fast, s.run, opts.ReadPipelines)
+	}
 	s.events = newListener(client, opts.OnFault, s.primeClock)
 	s.events.decode = s.carried
 	return s, nil

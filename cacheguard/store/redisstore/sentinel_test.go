@@ -21,6 +21,7 @@ func TestAStoreFollowsSentinelToTheNewPrimary(t *testing.T) {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.MasterName, SentinelAddrs: r.SentinelAddrs()})
 	t.Cleanup(func() { client.Close() })
 	s := newStore(t, client, redisstore.Options{Timeout: time.Second})
+	together := newStore(t, client, redisstore.Options{Timeout: time.Second, ReadPipelines: 2})
 	key := newKey(t)
 	e, _ := listen(t, s, key.Space)
 	e.next(store.Up)
@@ -31,6 +32,7 @@ func TestAStoreFollowsSentinelToTheNewPrimary(t *testing.T) {
 		t.Fatal("the replica does not follow")
 	}
 
+	stop := hammer(t, together, []store.Key{newKey(t)}, 16, time.Second)
 	primary.Stop()
 	e.next(store.Down)
 	var g store.Grant
@@ -49,5 +51,7 @@ func TestAStoreFollowsSentinelToTheNewPrimary(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantPayload(t, s, key, "new")
+	stop()
+	wantPayload(t, together, key, "new")
 	e.next(store.Up)
 }
