@@ -141,11 +141,8 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		return nil, f.cooled(prev, e)
 	case shared:
 		p := f.keep(prev, v, t)
-		if err := f.tag(ctx, p, asked); err != nil {
-			return p, err
-		}
-		f.storing(t, p)
-		return p, nil
+		f.storing(t, *p)
+		return p, f.tag(ctx, p, asked)
 	}
 	return nil, f.cooled(prev, f.notShared(v))
 }
@@ -155,9 +152,10 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 // stored, and a store that is not well costs it no more than that.
 const fillPatience = time.Millisecond
 
-// storing says that what is kept of a run's answer is being stored.
-func (f *fill) storing(t *run, p *response) {
-	t.kept.Store(p)
+// storing says that what is kept of a run's answer, which p is a copy of, is
+// being stored.
+func (f *fill) storing(t *run, p response) {
+	t.kept.Store(&p)
 	if f.leader.Load() != nil {
 		time.AfterFunc(fillPatience, func() { f.wait.end(errFilling) })
 	}
