@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/internal/tokenctx"
 )
 
 // fill is what a request leaves behind to have its key filled: everything that
@@ -37,6 +38,8 @@ type fill struct {
 	idle   atomic.Bool         // nobody waits for it: it runs in the background
 	shape  http.ResponseWriter // what the handler's writer is to be like; never written to
 	wait   *waitState          // of the one who is given the run
+
+	filling filling // of its run; protected by c.fillings.mu
 }
 
 // What a loader answers when there is nothing to keep. Each knows its own
@@ -141,24 +144,22 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		return nil, f.cooled(prev, e)
 	case shared:
 		p := f.keep(prev, v, t)
-		f.storing(t, *p)
+		f.storing(ctx, t, *p)
 		return p, f.tag(ctx, p, asked)
 	}
 	return nil, f.cooled(prev, f.notShared(v))
 }
 
-// fillPatience is how long the client whose run it was waits for its answer to be
-// stored: as long as a store that is well needs. So what it asks for next is
-// stored, and a store that is not well costs it no more than that.
-const fillPatience = time.Millisecond
-
 // storing says that what is kept of a run's answer, which p is a copy of, is
-// being stored.
-func (f *fill) storing(t *run, p response) {
-	t.kept.Store(&p)
-	if f.leader.Load() != nil {
-		time.AfterFunc(fillPatience, func() { f.wait.end(errFilling) })
+// about to be stored, and lets its client go if that takes long.
+func (f *fill) storing(ctx context.Context, t *run, p response) {
+	token, leased := tokenctx.FromContext(ctx)
+	if !leased {
+		return
 	}
+	s := &storing{shown: p, wait: f.wait}
+	t.storing.Store(s)
+	f.c.fillings.expect(f, token, s)
 }
 
 // notShared is what the loader answers when the answer is for its own client
