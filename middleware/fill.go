@@ -160,6 +160,9 @@ func (f *fill) storing(ctx context.Context, t *run, p response) {
 	s := &storing{shown: p, wait: f.wait}
 	t.storing.Store(s)
 	f.c.fillings.expect(f, token, s)
+	if f.leader.Load() != nil {
+		time.AfterFunc(settlePatience, func() { f.wait.end(errFilling) })
+	}
 }
 
 // notShared is what the loader answers when the answer is for its own client

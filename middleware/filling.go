@@ -14,6 +14,11 @@ import (
 // do. So, as a rule, what the client asks for next is stored.
 const fillPatience = 2 * time.Millisecond
 
+// settlePatience is how long it waits before that, while it is found out how the
+// answer may be kept (its tags). It is longer, since a client that is let go
+// before its answer is on its way may not find it stored.
+const settlePatience = 50 * time.Millisecond
+
 // fillings is the store as the cache uses it: it lets the client of a run go when
 // what is kept of its answer takes long to be written. The client's answer is
 // whole by then, whatever becomes of the fill.
