@@ -144,24 +144,32 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		return nil, f.cooled(prev, e)
 	case shared:
 		p := f.keep(prev, v, t)
+		f.settling(t, *p)
+		if err := f.tag(ctx, p, asked); err != nil {
+			return p, err
+		}
 		f.storing(ctx, t, *p)
-		return p, f.tag(ctx, p, asked)
+		return p, nil
 	}
 	return nil, f.cooled(prev, f.notShared(v))
 }
 
-// storing says that what is kept of a run's answer, which p is a copy of, is
-// about to be stored, and lets its client go if that takes long.
-func (f *fill) storing(ctx context.Context, t *run, p response) {
-	token, leased := tokenctx.FromContext(ctx)
-	if !leased {
-		return
-	}
-	s := &storing{shown: p, wait: f.wait}
-	t.storing.Store(s)
-	f.c.fillings.expect(f, token, s)
+// settling says what would be kept of a run's answer, which p is a copy of, and
+// lets its client go if it takes long to find out how.
+func (f *fill) settling(t *run, p response) {
+	t.storing.Store(&storing{shown: p, wait: f.wait})
 	if f.leader.Load() != nil {
 		time.AfterFunc(settlePatience, func() { f.wait.end(errFilling) })
+	}
+}
+
+// storing says what is kept, and lets the client go if it takes long to be
+// written. Without a lease it is not.
+func (f *fill) storing(ctx context.Context, t *run, p response) {
+	s := &storing{shown: p, wait: f.wait}
+	t.storing.Store(s)
+	if token, leased := tokenctx.FromContext(ctx); leased {
+		f.c.fillings.expect(f, token, s)
 	}
 }
 
