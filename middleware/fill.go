@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/internal/tokenctx"
 )
 
 // fill is what a request leaves behind to have its key filled: everything that
@@ -39,6 +40,8 @@ type fill struct {
 	idle   atomic.Bool         // nobody waits for it: it runs in the background
 	shape  http.ResponseWriter // what the handler's writer is to be like; never written to
 	wait   *waitState          // of the one who is given the run
+
+	filling filling // of its run; protected by c.fillings.mu
 }
 
 // What a loader answers when there is nothing to keep. Each knows its own
@@ -143,27 +146,33 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		return nil, f.cooled(prev, e)
 	case shared:
 		p := f.keep(prev, v, t)
+		f.settling(t, *p)
 		if err := f.tag(ctx, p, asked); err != nil {
 			return p, err
 		}
-		kept := *p // what its client is given does not change when there is no seat for it
-		f.storing(t, &kept)
 		f.settle(ctx, p)
+		f.storing(ctx, t, *p)
 		return p, nil
 	}
 	return nil, f.cooled(prev, f.notShared(v))
 }
 
-// fillPatience is how long the client whose run it was waits for its answer to be
-// stored: as long as a store that is well needs. So what it asks for next is
-// stored, and a store that is not well costs it no more than that.
-const fillPatience = time.Millisecond
-
-// storing says that what is kept of a run's answer is being stored.
-func (f *fill) storing(t *run, p *response) {
-	t.kept.Store(p)
+// settling says what would be kept of a run's answer, which p is a copy of, and
+// lets its client go if it takes long to find out how.
+func (f *fill) settling(t *run, p response) {
+	t.storing.Store(&storing{shown: p, wait: f.wait})
 	if f.leader.Load() != nil {
-		time.AfterFunc(fillPatience, func() { f.wait.end(errFilling) })
+		time.AfterFunc(settlePatience, func() { f.wait.end(errFilling) })
+	}
+}
+
+// storing says what is kept, and lets the client go if it takes long to be
+// written. Without a lease it is not.
+func (f *fill) storing(ctx context.Context, t *run, p response) {
+	s := &storing{shown: p, wait: f.wait}
+	t.storing.Store(s)
+	if token, leased := tokenctx.FromContext(ctx); leased {
+		f.c.fillings.expect(f, token, s)
 	}
 }
 

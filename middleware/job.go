@@ -125,6 +125,7 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 	wait.end(context.Canceled)
 	if j.fill != nil {
 		j.fill.leader.Store(nil) // a run that begins from now on is not this request's
+		j.c.fillings.forget(j.fill)
 		j.patience.Stop()
 		j.c.audience.leave(j.key, j)
 	}
@@ -313,9 +314,10 @@ func (j *job) answerWithout(e cacheguard.Entry[*response], err error, own *run) 
 		cooling  *cacheguard.CooldownError
 	)
 	switch {
-	case errors.Is(err, errFilling) && own != nil && own.kept.Load() != nil:
+	case errors.Is(err, errFilling) && own != nil && own.storing.Load() != nil:
+		s := own.storing.Load()
 		j.learn(true)
-		j.replyOwn(own, cacheguard.Entry[*response]{Value: own.kept.Load()}, false)
+		j.replyOwn(own, cacheguard.Entry[*response]{Value: &s.shown}, s.stored.Load() && !s.shown.handOver())
 	case own != nil && !errors.As(err, &failed) && !errors.As(err, &aborted) && !isCut(err):
 		if !errors.Is(err, errProbing) { // else its run began at the last moment, and has said nothing yet
 			j.learn(!errors.As(err, &unshared) && !errors.As(err, &pass))

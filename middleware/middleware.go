@@ -21,6 +21,7 @@ type Cache struct {
 	keys  keyer
 	guard *cacheguard.Guard[*response]
 
+	fillings *fillings
 	bypassed map[string]string // texts of Cache-Status by reason; not changed
 	marks    *marks            // generations of URLs and tags
 	seats    *seats            // for the variants of each URL
@@ -61,7 +62,7 @@ func New(s store.Store, opts Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{opts: opts, bypassed: bypassedTexts(opts.StatusName), escapes: make(chan struct{}, maxEscapes), auditor: newAuditor(opts.Audit), keys: keyer{
+	c := &Cache{opts: opts, fillings: newFillings(s), bypassed: bypassedTexts(opts.StatusName), escapes: make(chan struct{}, maxEscapes), auditor: newAuditor(opts.Audit), keys: keyer{
 		tenant:    opts.Tenant,
 		identity:  opts.Identity,
 		headers:   opts.KeyHeaders,
@@ -70,7 +71,7 @@ func New(s store.Store, opts Options) (*Cache, error) {
 		encodings: opts.Encodings,
 		limit:     opts.MaxKey,
 	}}
-	c.guard, err = cacheguard.New(s, cacheguard.Options[*response]{
+	c.guard, err = cacheguard.New(c.fillings, cacheguard.Options[*response]{
 		Namespace:    opts.Namespace,
 		LifetimeFunc: lifetimeOf,
 		LoadLimit:    opts.FillLimit,
