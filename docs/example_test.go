@@ -219,6 +219,16 @@ func purge(ctx context.Context, pages *middleware.Cache, id string) error {
 	return err
 }
 
+// purgeOverHTTP mounts the purge handler beside the cached routes.
+func purgeOverHTTP(pages *middleware.Cache, admin *http.ServeMux, authorize func(*http.Request) error) error {
+	purge, err := pages.PurgeHandler(authorize) // func(*http.Request) error
+	if err != nil {
+		return err
+	}
+	admin.Handle("/purge", purge)
+	return nil
+}
+
 // perRoute gives two routes their own times.
 func perRoute(pages *middleware.Cache, r chi.Router, listProducts http.HandlerFunc) {
 	r.With(pages.Handler).Get("/products/{id}", getProduct)
@@ -253,7 +263,7 @@ func (r *Repository) UpdatePrice(ctx context.Context, id string, cents int64) er
 	return r.products.Invalidate(context.WithoutCancel(ctx), id) // 2. then invalidate
 }
 
-var _ = []any{connect, connectCluster, connectSentinel, connectTLS, checkAtStart, observed, quickStartLease, mount, purge, perRoute,
+var _ = []any{connect, connectCluster, connectSentinel, connectTLS, checkAtStart, observed, quickStartLease, mount, purge, purgeOverHTTP, perRoute,
 	fromGoRedisCache, (*Repository).UpdatePrice}
 
 // The snippets that need no server are run as well.

@@ -43,23 +43,41 @@ func uncacheableRound(ctx context.Context, sh *show, n int) (r round, err error)
 	return r, r.countingUnanswered(ctx, sh, func() error { return r.askForAllKinds(ctx, sh) })
 }
 
-// askForAllKinds is two storms of each kind of page.
+// askForAllKinds is two storms of each kind of page. The floor is asked for
+// before each and after both: a storm is measured by the slower of the two that
+// are next to it, so that a machine that was busy for a moment is not taken for a
+// cache that queues.
 func (r *round) askForAllKinds(ctx context.Context, sh *show) error {
 	callers := sh.callers[:min(len(sh.callers), uncacheableUsers*len(sh.fleet.replicas))]
 	for _, kind := range slices.Sorted(maps.Keys(ownPages)) {
 		key := r.key + "-" + kind
-		floor, err := floorOf(ctx, sh, callers, key)
+		runs := map[string]bool{}
+		first, firstFloor, err := r.askByTheFloor(ctx, sh, callers, kind, key, "first", runs)
 		if err != nil {
 			return err
 		}
-		runs := map[string]bool{}
-		first := r.askOwn(ctx, sh, callers, kind, key, "first", runs)
-		second := r.askOwn(ctx, sh, callers, kind, key, "second", runs)
-		r.paged.first[kind] = hundredth(slowest(first) - 2*floor)
-		r.paged.second[kind] = hundredth(slowest(second) - floor)
+		second, secondFloor, err := r.askByTheFloor(ctx, sh, callers, kind, key, "second", runs)
+		if err != nil {
+			return err
+		}
+		last, err := floorOf(ctx, sh, callers, key)
+		if err != nil {
+			return err
+		}
+		r.paged.first[kind] = hundredth(slowest(first) - 2*max(firstFloor, secondFloor))
+		r.paged.second[kind] = hundredth(slowest(second) - max(secondFloor, last))
 		r.paged.alone += notAtOnce(callers, second)
 	}
 	return nil
+}
+
+// askByTheFloor is askOwn, right after the floor.
+func (r *round) askByTheFloor(ctx context.Context, sh *show, callers []*caller, kind, key, storm string, runs map[string]bool) ([]answer, float64, error) {
+	floor, err := floorOf(ctx, sh, callers, key)
+	if err != nil {
+		return nil, 0, err
+	}
+	return r.askOwn(ctx, sh, callers, kind, key, storm, runs), floor, nil
 }
 
 // askOwn lets each caller, as a user of its own, ask for one page at one instant,

@@ -163,7 +163,7 @@ type standing struct {
 func (o *Options) decide(a *admission, p *response, s standing) use {
 	cc := a.cc
 	switch {
-	case a.credentialed && !p.rules.has(rulePublic):
+	case p.rules.has(ruleGone), a.credentialed && !p.rules.has(rulePublic):
 		return useReload
 	case p.rules.has(ruleHere) && !s.forMe:
 		return useReload
@@ -193,7 +193,7 @@ func (o *Options) decide(a *admission, p *response, s standing) use {
 // decideOnError says whether a request may be answered by a stale answer
 // because the handler failed (RFC 5861 4).
 func (o *Options) decideOnError(a *admission, p *response, s standing) bool {
-	if a.cc.noCache || p.rules&(ruleValidate|ruleNeverStale) != 0 || (a.credentialed && !p.rules.has(rulePublic)) {
+	if a.cc.noCache || p.rules&(ruleValidate|ruleNeverStale|ruleGone) != 0 || (a.credentialed && !p.rules.has(rulePublic)) {
 		return false
 	}
 	limit := min(max(p.sie, a.cc.staleIfErrorTime.duration()), o.MaxStale)

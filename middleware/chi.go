@@ -12,7 +12,8 @@ import (
 // page that it makes of them would be kept under this one's key.
 //
 // It must be called before the request ends; what it returns may be called at
-// any time.
+// any time, and gives each run a copy: one that has been routed with leads
+// nowhere a second time.
 //
 // This is the only file of the library that imports chi.
 func ownRoute(ctx context.Context) func(context.Context) context.Context {
@@ -22,6 +23,6 @@ func ownRoute(ctx context.Context) func(context.Context) context.Context {
 	}
 	own := route.Clone()
 	return func(ctx context.Context) context.Context {
-		return context.WithValue(ctx, chi.RouteCtxKey, own)
+		return context.WithValue(ctx, chi.RouteCtxKey, own.Clone())
 	}
 }

@@ -40,6 +40,22 @@
 // If the store is out of reach, each process collapses on its own, and nothing
 // is kept; no request fails because of it.
 //
+// # How it is purged
+//
+// A request with an unsafe method that succeeds removes its URL. The application
+// removes the rest: [Cache.Invalidate] a URL with all its variants,
+// [Cache.InvalidateVariant] one of them, [Cache.InvalidateTags] whatever bears a
+// name, [Cache.InvalidateAll] everything, in every process and although it may
+// just be being made; Expire and its like make it stale instead.
+// [Cache.PurgeHandler] does the same over HTTP, for those whom you let.
+//
+// # What is not in the key
+//
+// A handler that reads a request field, and says so neither in Vary nor in
+// [Options].KeyHeaders, lets one client decide what others get. [Options].Audit
+// finds such handlers in development; [Options].HideHeaders keeps fields from
+// them.
+//
 // # Where to put it
 //
 // Before the cache belongs what decides who may ask (authentication,

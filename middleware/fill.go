@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/internal/tokenctx"
 )
 
 // fill is what a request leaves behind to have its key filled: everything that
@@ -29,6 +30,8 @@ type fill struct {
 	probe  bool // it finds out for its own request alone; see job.probing
 	key    string
 	above  *response // the entry above, for a variant
+	url    string    // key of the URL's entry
+	trail  string    // what tells the variant from the URL's others
 	epoch  string    // of the tags, when the run began; "": not known
 	away   bool      // the generation of the key is not known
 	begun  uint64    // number of its last run among the arrivals
@@ -37,6 +40,8 @@ type fill struct {
 	idle   atomic.Bool         // nobody waits for it: it runs in the background
 	shape  http.ResponseWriter // what the handler's writer is to be like; never written to
 	wait   *waitState          // of the one who is given the run
+
+	filling filling // of its run; protected by c.fillings.mu
 }
 
 // What a loader answers when there is nothing to keep. Each knows its own
@@ -141,25 +146,33 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 		return nil, f.cooled(prev, e)
 	case shared:
 		p := f.keep(prev, v, t)
+		f.settling(t, *p)
 		if err := f.tag(ctx, p, asked); err != nil {
 			return p, err
 		}
-		f.storing(t, p)
+		f.settle(ctx, p)
+		f.storing(ctx, t, *p)
 		return p, nil
 	}
 	return nil, f.cooled(prev, f.notShared(v))
 }
 
-// fillPatience is how long the client whose run it was waits for its answer to be
-// stored: as long as a store that is well needs. So what it asks for next is
-// stored, and a store that is not well costs it no more than that.
-const fillPatience = time.Millisecond
-
-// storing says that what is kept of a run's answer is being stored.
-func (f *fill) storing(t *run, p *response) {
-	t.kept.Store(p)
+// settling says what would be kept of a run's answer, which p is a copy of, and
+// lets its client go if it takes long to find out how.
+func (f *fill) settling(t *run, p response) {
+	t.storing.Store(&storing{shown: p, wait: f.wait})
 	if f.leader.Load() != nil {
-		time.AfterFunc(fillPatience, func() { f.wait.end(errFilling) })
+		time.AfterFunc(settlePatience, func() { f.wait.end(errFilling) })
+	}
+}
+
+// storing says what is kept, and lets the client go if it takes long to be
+// written. Without a lease it is not.
+func (f *fill) storing(ctx context.Context, t *run, p response) {
+	s := &storing{shown: p, wait: f.wait}
+	t.storing.Store(s)
+	if token, leased := tokenctx.FromContext(ctx); leased {
+		f.c.fillings.expect(f, token, s)
 	}
 }
 
@@ -351,6 +364,14 @@ func (f *fill) keep(prev cacheguard.Entry[*response], v verdict, t *run) *respon
 	return p.ready()
 }
 
+// settle finds a seat for what is to be kept, and has it audited if it is.
+func (f *fill) settle(ctx context.Context, p *response) {
+	f.seat(ctx, p)
+	if !p.handOver() {
+		f.audit(p)
+	}
+}
+
 // response makes a response of an answer's header: what is kept of it, and how
 // it may be reused.
 func (f *fill) response(prev cacheguard.Entry[*response], v verdict, sent http.Header) *response {
@@ -386,24 +407,39 @@ func (f *fill) response(prev cacheguard.Entry[*response], v verdict, sent http.H
 // freshen makes a response of what is kept and a 304 that says it still holds
 // (RFC 9111 3.2, 4.3.4).
 func (f *fill) freshen(ctx context.Context, known *response, prev cacheguard.Entry[*response], t *run, asked time.Time) (*response, error) {
-	merged := cloneHeader(known.header)
-	for name, values := range f.c.opts.kept(t.sent, nil) {
-		if !fixedBy304[name] {
-			merged[name] = values
-		}
-	}
+	merged := f.merge(known, t.sent)
 	v := f.judge(nil, prev, asked)(known.status, merged)
 	p := f.response(prev, v, merged)
 	p.status, p.body, p.trailer = known.status, known.body, known.trailer
 	p.ready()
 	switch v.class {
 	case classStore:
-		return p, f.tag(ctx, p, asked)
+		err := f.tag(ctx, p, asked)
+		if err == nil {
+			f.settle(ctx, p)
+		}
+		return p, err
 	case classHandOver:
 		p.lifetime, p.grace = 0, 0
 		return p, nil
 	}
 	return p, f.notShared(v)
+}
+
+// merge returns the header of what is kept with the fields of an answer that
+// vouches for it (RFC 9111 3.2), to be judged: with the Age of that answer, which
+// is not kept.
+func (f *fill) merge(known *response, sent http.Header) http.Header {
+	merged := cloneHeader(known.header)
+	for name, values := range f.c.opts.kept(sent, nil) {
+		if !fixedBy304[name] {
+			merged[name] = values
+		}
+	}
+	if age := sent["Age"]; age != nil {
+		merged["Age"] = age
+	}
+	return merged
 }
 
 // fixedBy304 are fields that describe the stored bytes: a 304 does not change

@@ -29,12 +29,14 @@ type job struct {
 
 	// The walk from the URL's entry down to the variant that r selects.
 	key          string
+	trail        string // of its variant parts, those of the keys' that do not change with the branch
 	depth        int
 	above        *response // the entry above, for a variant
 	aboveExpired bool      // that was made stale by hand
 
 	// What the last Do has found.
 	seen   sight
+	aged   bool // the answer that was taken is stale
 	forced bool // a stored answer was turned down although it is fresh
 	stale  bool // a stored answer was turned down because it is not
 
@@ -123,6 +125,7 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 	wait.end(context.Canceled)
 	if j.fill != nil {
 		j.fill.leader.Store(nil) // a run that begins from now on is not this request's
+		j.c.fillings.forget(j.fill)
 		j.patience.Stop()
 		j.c.audience.leave(j.key, j)
 	}
@@ -161,6 +164,7 @@ func (j *job) accept(e cacheguard.Entry[*response]) cacheguard.Use {
 	if j.tagsStand(e, &s) {
 		use = j.c.opts.decide(&j.adm, p, s)
 	}
+	j.aged = !s.fresh
 	switch use {
 	case useTake:
 		j.take()
@@ -221,7 +225,7 @@ func (j *job) askedSince(e cacheguard.Entry[*response]) bool {
 	p := e.Value
 	here := p.madeBy == j.c
 	switch {
-	case p.rules.has(ruleHere) && !here:
+	case p.rules.has(ruleOlder), p.rules.has(ruleHere) && !here:
 		return false
 	case p.handOver() && !j.adm.cc.noCache && (p.status >= 500 || !here):
 		// The guard gives it only to those who were waiting when it came. Of a
@@ -247,6 +251,7 @@ func (j *job) prepare() cacheguard.Reloader[*response] {
 	j.fill = &fill{
 		c: j.c, next: j.next, req: r, route: ownRoute(j.r.Context()),
 		policy: j.policy, adm: j.adm, body: j.body, probe: j.probing, key: j.key, above: j.above, away: j.away,
+		url: j.url, trail: j.trail,
 		outer: http.Header{"Cache-Control": j.w.Header()["Cache-Control"]},
 		shape: j.w, wait: j.waiting.Load(),
 	}
@@ -309,9 +314,10 @@ func (j *job) answerWithout(e cacheguard.Entry[*response], err error, own *run) 
 		cooling  *cacheguard.CooldownError
 	)
 	switch {
-	case errors.Is(err, errFilling) && own != nil && own.kept.Load() != nil:
+	case errors.Is(err, errFilling) && own != nil && own.storing.Load() != nil:
+		s := own.storing.Load()
 		j.learn(true)
-		j.replyOwn(own, cacheguard.Entry[*response]{Value: own.kept.Load()}, false)
+		j.replyOwn(own, cacheguard.Entry[*response]{Value: &s.shown}, s.stored.Load() && !s.shown.handOver())
 	case own != nil && !errors.As(err, &failed) && !errors.As(err, &aborted) && !isCut(err):
 		if !errors.Is(err, errProbing) { // else its run began at the last moment, and has said nothing yet
 			j.learn(!errors.As(err, &unshared) && !errors.As(err, &pass))
@@ -320,7 +326,7 @@ func (j *job) answerWithout(e cacheguard.Entry[*response], err error, own *run) 
 	case errors.As(err, &pass), errors.As(err, &unshared):
 		j.forward(fwdMiss, "pass")
 	case errors.Is(err, cacheguard.ErrNotCached):
-		j.notCached()
+		j.notCached(e)
 	case errors.Is(err, errTooLate):
 		j.forward(j.fwd(), "stream")
 	case errors.Is(err, errProbing):
@@ -362,21 +368,23 @@ func (j *job) descend(e cacheguard.Entry[*response]) (again bool) {
 		j.forward(fwdBypass, "variants")
 		return false
 	}
+	j.trail += key[len(j.key)+branchPart:]
 	j.key, j.above, j.aboveExpired = key, e.Value, expiredByHand(e)
 	j.forced, j.stale = false, false
 	return true
 }
 
 // notCached answers a request that does not run the handler for others: a HEAD,
-// or one that is only to be answered by what is stored.
-func (j *job) notCached() {
+// or one that is only to be answered by what is stored. e is what is kept and was
+// not good enough.
+func (j *job) notCached(e cacheguard.Entry[*response]) {
 	switch {
 	case j.adm.cc.onlyIfCached:
 		j.refuse(http.StatusGatewayTimeout, 0, "only-if-cached")
 	case j.crowded && j.r.Method != http.MethodHead:
 		j.refuse(http.StatusServiceUnavailable, time.Second, "crowded")
 	default:
-		j.forward(j.fwd(), "")
+		j.forwardHead(e)
 	}
 }
 
@@ -397,7 +405,9 @@ func (j *job) mayServeStale(e cacheguard.Entry[*response]) bool {
 		return false
 	}
 	s := j.standing(e)
-	return j.tagsStand(e, &s) && j.c.opts.decideOnError(&j.adm, e.Value, s)
+	stand := j.tagsStand(e, &s)
+	j.aged = !s.fresh
+	return stand && j.c.opts.decideOnError(&j.adm, e.Value, s)
 }
 
 // refuse answers in the handler's place.

@@ -124,6 +124,9 @@ func (k *keyer) variant(key string, r *http.Request, p *response) (string, error
 	return string(b), nil
 }
 
+// branchPart is the length of the part of a variant's key that holds the branch.
+var branchPart = len(appendPart(nil, 'b', string(new(branch)[:])))
+
 func appendPart(b []byte, kind byte, part string) []byte {
 	b = append(b, kind)
 	b = strconv.AppendInt(b, int64(len(part)), 10)

@@ -21,12 +21,15 @@ type Cache struct {
 	keys  keyer
 	guard *cacheguard.Guard[*response]
 
+	fillings *fillings
 	bypassed map[string]string // texts of Cache-Status by reason; not changed
 	marks    *marks            // generations of URLs and tags
+	seats    *seats            // for the variants of each URL
 
 	audience audience      // who waits for a run of this process
 	logins   recent        // what is known of the answers to requests with credentials
 	escapes  chan struct{} // runs of those who have waited too long
+	auditor  *auditor      // nil: off
 	waiting  atomic.Int64  // requests that wait for a run
 	off      atomic.Bool
 
@@ -59,7 +62,7 @@ func New(s store.Store, opts Options) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{opts: opts, bypassed: bypassedTexts(opts.StatusName), escapes: make(chan struct{}, maxEscapes), keys: keyer{
+	c := &Cache{opts: opts, fillings: newFillings(s), bypassed: bypassedTexts(opts.StatusName), escapes: make(chan struct{}, maxEscapes), auditor: newAuditor(opts.Audit), keys: keyer{
 		tenant:    opts.Tenant,
 		identity:  opts.Identity,
 		headers:   opts.KeyHeaders,
@@ -68,7 +71,7 @@ func New(s store.Store, opts Options) (*Cache, error) {
 		encodings: opts.Encodings,
 		limit:     opts.MaxKey,
 	}}
-	c.guard, err = cacheguard.New(s, cacheguard.Options[*response]{
+	c.guard, err = cacheguard.New(c.fillings, cacheguard.Options[*response]{
 		Namespace:    opts.Namespace,
 		LifetimeFunc: lifetimeOf,
 		LoadLimit:    opts.FillLimit,
@@ -84,6 +87,10 @@ func New(s store.Store, opts Options) (*Cache, error) {
 	c.marks, err = newMarks(s, &opts, c.keys.hasExtras() || opts.KeyBody > 0 || len(opts.TagHeaders) > 0)
 	if err != nil {
 		return nil, fmt.Errorf("middleware: %w", errors.Join(err, c.guard.Close()))
+	}
+	c.seats, err = newSeats(s, &opts)
+	if err != nil {
+		return nil, fmt.Errorf("middleware: %w", errors.Join(err, c.guard.Close(), c.marks.close()))
 	}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c, nil
@@ -132,7 +139,7 @@ func (c *Cache) Close() error {
 	c.closed = true
 	c.mu.Unlock()
 	c.end()
-	err := errors.Join(c.guard.Close(), c.marks.close())
+	err := errors.Join(c.guard.Close(), c.marks.close(), c.seats.close())
 	return errors.Join(err, c.waitForRuns())
 }
 

@@ -67,6 +67,14 @@ type Options struct {
 	// past the cache. 0: 4 KiB. At most 8 KiB.
 	MaxKey int
 
+	// MaxVariants bounds how many variants of one URL the fleet keeps, so that a
+	// field in Vary that takes any value does not fill the store. Once there are
+	// so many, others are answered and collapsed like any, and not kept, until
+	// one of the first has expired. Within the last fifth some are refused
+	// already. What is part of the key (Tenant, Identity, KeyHeaders, KeyCookies)
+	// is not counted. 0: 100. At most 10000.
+	MaxVariants int
+
 	// Targets are the targeted Cache-Control fields that this cache obeys, the
 	// most specific first (RFC 9213). nil: CDN-Cache-Control. Empty: none.
 	Targets []string
@@ -176,6 +184,18 @@ type Options struct {
 	// Observe, if set, is told of each answer, before it is sent. It must be
 	// quick and safe for concurrent use.
 	Observe func(Outcome)
+
+	// Audit, if set, is told what answers depend on without saying so: request
+	// fields that the handler reads and that are neither in Vary nor in the key
+	// (cache poisoning). It is for development and tests: each page that is
+	// stored is asked for some six times more, in the background, with fields
+	// changed, and the answers are compared; an input that makes a difference
+	// costs some tens more. That is done once in ten minutes for a page, and for
+	// one page at a time. Audit is called by one goroutine at a time.
+	// AuditHeaders are fields to try besides those that are known to be read
+	// often, and those that the request has.
+	Audit        func(Unkeyed)
+	AuditHeaders []string
 
 	// Near is a copy of answers in this process. Zero: off.
 	Near cacheguard.Near
@@ -292,6 +312,12 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxKey < 64 || o.MaxKey > 8<<10 {
 		bad("Options.MaxKey is %d; use 64 to 8192, or 0 for 4096", o.MaxKey)
 	}
+	if o.MaxVariants == 0 {
+		o.MaxVariants = 100
+	}
+	if o.MaxVariants < 1 || o.MaxVariants > 10_000 {
+		bad("Options.MaxVariants is %d; use 1 to 10000, or 0 for 100", o.MaxVariants)
+	}
 	if o.MaxWaiting == 0 {
 		o.MaxWaiting = 100_000
 	}
@@ -310,7 +336,7 @@ func (o Options) withDefaults() (Options, error) {
 	if !isToken(o.StatusName) || !(isAlpha(o.StatusName[0]) || o.StatusName[0] == '*') {
 		bad("Options.StatusName is %q; use a token that begins with a letter, such as \"cacheguard\"", o.StatusName)
 	}
-	for name, list := range map[string]*[]string{"Targets": &o.Targets, "Strip": &o.Strip, "HideHeaders": &o.HideHeaders, "KeyHeaders": &o.KeyHeaders, "TagHeaders": &o.TagHeaders} {
+	for name, list := range map[string]*[]string{"Targets": &o.Targets, "Strip": &o.Strip, "HideHeaders": &o.HideHeaders, "KeyHeaders": &o.KeyHeaders, "TagHeaders": &o.TagHeaders, "AuditHeaders": &o.AuditHeaders} {
 		canon, err := canonicalNames(*list)
 		if err != nil {
 			bad("Options.%s: %v", name, err)

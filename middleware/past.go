@@ -100,13 +100,18 @@ type forwarding struct {
 	fwd, detail string
 	asked       time.Time
 	heal        bool
+	head        *headSaid // nil: it is none that says something of what is kept
 }
 
 // forward runs the handler for this request alone. If the key is marked as one
 // whose answers are not to be shared and this answer is, the mark is taken
 // away.
-func (j *job) forward(fwd, detail string) {
-	f := &forwarding{observer: observer{ResponseWriter: j.w}, j: j, fwd: fwd, detail: detail, asked: time.Now()}
+func (j *job) forward(fwd, detail string) { j.forwardSaying(fwd, detail, nil) }
+
+// forwardSaying is forward for a HEAD, whose answer says something of what is
+// kept.
+func (j *job) forwardSaying(fwd, detail string, head *headSaid) {
+	f := &forwarding{observer: observer{ResponseWriter: j.w}, j: j, fwd: fwd, detail: detail, asked: time.Now(), head: head}
 	f.looker = f
 	j.client.begin()
 	j.next.ServeHTTP(f.writer(), j.c.hiding(j.r))
@@ -114,12 +119,18 @@ func (j *job) forward(fwd, detail string) {
 	if f.heal {
 		j.c.heal(context.WithoutCancel(j.r.Context()), j.key)
 	}
+	if head != nil {
+		j.heed(head, f.asked)
+	}
 }
 
 func (f *forwarding) look(status int, h http.Header) {
 	detail := f.detail
 	v := f.j.judge(status, h, f.asked)
 	f.j.learn(v.class == classStore)
+	if f.head != nil {
+		f.head.hear(status, h)
+	}
 	switch {
 	case detail == "dry-run":
 		detail = "dry-" + v.String()

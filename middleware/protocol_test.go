@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-chi/chi/v5"
 )
 
 // conditional answers with an ETag and a Last-Modified, and with 304 to who has
@@ -111,6 +113,33 @@ func TestAStaleAnswerIsAskedAboutAndFreshened(t *testing.T) {
 	})
 }
 
+func TestA304ThatIsOldItselfFreshensNoLongerThanThat(t *testing.T) {
+	inBubble(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=10")
+		w.Header().Set("Etag", `"v1"`)
+		if r.Header.Get("If-None-Match") != "" {
+			w.Header().Set("Age", "8") // from a cache behind this one
+			w.WriteHeader(304)
+			return
+		}
+		io.WriteString(w, "page")
+	}, func(b *bench) {
+		b.get("/p")
+		time.Sleep(11 * time.Second)
+		if a := b.get("/p"); !hasStatus(a, "fwd-status=304") || a.header.Get("Age") != "8" {
+			t.Errorf("freshened: %v", a.header)
+		}
+		time.Sleep(time.Second)
+		if a := b.get("/p"); !a.cached() || a.header.Get("Age") != "9" {
+			t.Errorf("a second later: %v", a.header)
+		}
+		time.Sleep(2 * time.Second)
+		if a := b.get("/p"); a.cached() {
+			t.Errorf("fresh for longer than the 304 was: %v", a.header)
+		}
+	})
+}
+
 func TestA304ThatSpeaksOfSomethingElseIsNotBelieved(t *testing.T) {
 	var n atomic.Int64
 	inBubble(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
@@ -128,6 +157,33 @@ func TestA304ThatSpeaksOfSomethingElseIsNotBelieved(t *testing.T) {
 			t.Errorf("got %d %q %v", a.status, a.body, a.header)
 		}
 	})
+}
+
+// The handler is asked a second time by one run: chi's routing context, in which
+// the first time has left its marks, must not be the same.
+func TestA304ThatIsNotBelievedIsAskedAboutByTheSameRoute(t *testing.T) {
+	var n atomic.Int64
+	b := newBench(t, Options{}, nil)
+	r := chi.NewRouter()
+	r.Use(b.cache.Handler)
+	r.Route("/shop", func(r chi.Router) {
+		r.Route("/{section}", func(r chi.Router) {
+			r.Get("/{id}", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Cache-Control", "max-age=60")
+				w.Header().Set("Etag", fmt.Sprintf(`"v%d"`, n.Add(1)))
+				if r.Header.Get("If-None-Match") != "" {
+					w.WriteHeader(304)
+					return
+				}
+				fmt.Fprintf(w, "%s/%s run %d", chi.URLParam(r, "section"), chi.URLParam(r, "id"), n.Load())
+			})
+		})
+	})
+	b.h = r
+	b.get("/shop/books/7")
+	if a := b.get("/shop/books/7", "Cache-Control", "no-cache"); a.status != 200 || a.body != "books/7 run 3" {
+		t.Errorf("got %d %q", a.status, a.body)
+	}
 }
 
 func TestNoCacheIsAskedAboutEachTime(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 // reply answers with a stored response, or one that another's run has brought.
 func (j *job) reply(p *response, e cacheguard.Entry[*response]) {
 	st := cacheStatus{hit: true, ttl: p.lifetime - p.age(e.Age), hasTTL: true}
-	if e.State == cacheguard.Stale && st.ttl >= 0 { // made stale by hand, or a little early
+	if j.aged && st.ttl >= 0 { // made stale by hand, by a tag, or a little early
 		st.ttl = -1
 	}
 	if e.State == cacheguard.Rebuilt || e.State == cacheguard.Followed {
-		st = cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true}
+		st = cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true, detail: p.unkept}
 	}
 	h := j.w.Header()
 	room := p.replay(h, 3)
@@ -56,7 +56,7 @@ func (j *job) replyOwn(t *run, e cacheguard.Entry[*response], stored bool) {
 	if j.c.opts.StripTargets {
 		j.c.stripTargets(h)
 	}
-	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: t.status, stored: stored})
+	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: t.status, stored: stored, detail: p.unkept})
 	j.send(p.status, p.body, p.trailer, nil)
 }
 

@@ -47,6 +47,10 @@ type response struct {
 	// there before its run began (see audience). They are not stored.
 	madeBy  *Cache
 	curtain uint64
+
+	// unkept is why it is not stored although its header allows it. It is known
+	// in the process that made the response alone.
+	unkept string
 }
 
 // field is a field of a stored header.
@@ -74,6 +78,8 @@ const (
 	rulePublic                       // also for requests with credentials (RFC 9111 3.5)
 	ruleTransform                    // no-transform
 	ruleHere                         // only for those of its process who were there before its run began
+	ruleGone                         // purged: only the entry's place above its variants is left
+	ruleOlder                        // a copy of an older entry: when that was written says nothing of when the handler was asked
 )
 
 func (r rules) has(rule rules) bool { return r&rule != 0 }

@@ -31,7 +31,7 @@ type run struct {
 
 	header http.Header // the handler's own; only its goroutine touches it
 
-	kept atomic.Pointer[response] // what is kept of the answer, once that is being stored
+	storing atomic.Pointer[storing] // the answer's way to the store, once it is on it
 
 	// decided is closed as soon as it is known that the answer is for its own
 	// client alone, done when the handler has ended; streaming when its client

@@ -49,14 +49,24 @@ func (c *Cache) ExpireTags(ctx context.Context, tags ...string) error {
 	return c.forgetTags(ctx, softMark, tags)
 }
 
-// InvalidateAll removes everything.
+// InvalidateAll removes everything, as if it were a tag of every answer; it needs
+// Options.TagHeaders too.
 func (c *Cache) InvalidateAll(ctx context.Context) error {
 	return c.forgetTags(ctx, hardMark, []string{everything})
 }
 
+// ExpireAll makes everything stale; see [Cache.InvalidateAll] and
+// [Cache.Expire].
+func (c *Cache) ExpireAll(ctx context.Context) error {
+	return c.forgetTags(ctx, softMark, []string{everything})
+}
+
+// errNoTags says that nothing can be told by tags.
+var errNoTags = errors.New("middleware: answers have no tags; set Options.TagHeaders, such as to \"Surrogate-Key\"")
+
 func (c *Cache) forgetTags(ctx context.Context, mark func(string) string, tags []string) error {
 	if len(c.opts.TagHeaders) == 0 {
-		return errors.New("middleware: answers have no tags; set Options.TagHeaders, such as to \"Surrogate-Key\"")
+		return errNoTags
 	}
 	names := make([]string, len(tags))
 	for i, tag := range tags {
