@@ -66,6 +66,7 @@ var chapters = []chapter{
 		{"hit in Redis, distinct keys, 1 goroutine", faster("Hit/redis/1KiB/goroutines=1"), least(0.95)},
 		{"hit in Redis, distinct keys, 32 goroutines", faster("Hit/redis/1KiB/goroutines=32"), least(0.95)},
 		{"allocations of a hit in Redis", moreAllocs("Hit/redis/1KiB/goroutines=1"), most(4)},
+		{"allocations of a hit in Redis, 32 goroutines", moreAllocs("Hit/redis/1KiB/goroutines=32"), most(4)},
 		{"hit in Redis, one hot key, 32 goroutines", faster("Hit/redis-hotkey/1KiB/goroutines=32"), least(4)},
 		{"hit in Redis, pipelined, distinct keys, 256 goroutines", together("Crowd/distinct/goroutines=256"), least(4)},
 		{"hit in the near cache", ours("Hit/near/1KiB/goroutines=1", "ns/op"), most(100)},
