@@ -72,6 +72,92 @@ func TestReadsAreAnsweredWhileTheStoreHangs(t *testing.T) {
 	})
 }
 
+// P8, to the figure: a store stops under 200 callers of warm keys in each of
+// three processes, and comes back with what it had, or empty. The first calls
+// take one time-out and a load, and 5 ms at most; once the breaker is open, a load
+// and a millisecond; two seconds after its return each key is loaded once in the
+// fleet if it is gone, and not at all if it is there.
+func TestAnOutageAndItsEndToTheFigure(t *testing.T) {
+	for name, empty := range map[string]bool{"with what it had": false, "empty": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const processes, callers, keys = 3, 200, 50
+				o := &origin{takes: 20 * time.Millisecond}
+				mem := memstore.New(memstore.Options{})
+				var gs []*guard
+				var taps []*tap
+				var isOpen [processes]atomic.Bool
+				for i := range processes {
+					s := newTap(mem)
+					gs = append(gs, newGuard(t, s, options{Hooks: cacheguard.Hooks{Breaker: func(open bool) { isOpen[i].Store(open) }}}))
+					taps = append(taps, s)
+				}
+				// storm lets all callers ask at once, and returns how long the
+				// slowest waited.
+				storm := func() (slowest time.Duration) {
+					var longest atomic.Int64
+					var wg sync.WaitGroup
+					for _, g := range gs {
+						for i := range callers {
+							wg.Go(func() {
+								begin := time.Now()
+								key := fmt.Sprint(i % keys)
+								if v, err := g.Get(t.Context(), key, o.load); err != nil || v != key+"@0" {
+									t.Errorf("Get = %q, %v", v, err)
+								}
+								took := int64(time.Since(begin))
+								for m := longest.Load(); took > m && !longest.CompareAndSwap(m, took); m = longest.Load() {
+								}
+							})
+						}
+					}
+					wg.Wait()
+					return time.Duration(longest.Load())
+				}
+				storm() // warms up
+				for _, s := range taps {
+					hang(s, storeBound)
+				}
+				if took, want := storm(), storeBound+o.takes+5*time.Millisecond; took > want {
+					t.Errorf("the first calls took up to %v, want at most %v", took, want)
+				}
+				for i := range isOpen {
+					if !isOpen[i].Load() {
+						t.Fatalf("the breaker of process %d is closed after %d calls that failed", i, callers)
+					}
+				}
+				for range 10 {
+					before := o.loads.Load()
+					if took, want := storm(), o.takes+time.Millisecond; took > want {
+						t.Errorf("with an open breaker calls took up to %v, want at most %v", took, want)
+					}
+					if n := o.loads.Load() - before; n != processes*keys {
+						t.Errorf("%d loads of %d keys in %d processes, want one each", n, keys, processes)
+					}
+				}
+				time.Sleep(20 * time.Second)
+				want := int64(0)
+				if empty {
+					want = keys
+					for i := range keys {
+						mem.DropEntry(store.Key{Space: "cacheguard", ID: fmt.Sprint(i)})
+						mem.DropRecord(store.Key{Space: "cacheguard", ID: fmt.Sprint(i)})
+					}
+				}
+				for _, s := range taps {
+					s.on(nil, nil)
+				}
+				time.Sleep(2 * time.Second)
+				before := o.loads.Load()
+				storm()
+				if n := o.loads.Load() - before; n != want {
+					t.Errorf("%d loads of %d keys two seconds after the store is back, want %d", n, keys, want)
+				}
+			})
+		})
+	}
+}
+
 // P8: in an outage a key is loaded by one flight per process at a time.
 func TestOutageLoadsOneAtATimePerKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -31,6 +31,9 @@ type Faults struct {
 type Fate struct {
 	Late time.Duration
 	Lost bool // the connection is reset in its place
+
+	// Answer, if set, is sent in its place: what a server says that is ill.
+	Answer []byte
 }
 
 // Proxy forwards connections. Its methods are safe for concurrent use.
@@ -235,8 +238,12 @@ func (p *Proxy) replies(l *link) {
 			l.reset()
 			return
 		}
+		reply := buffer[:n]
+		if fate.Answer != nil {
+			reply = fate.Answer
+		}
 		// What began to hang while this reply was late hangs too.
-		if _, ok := p.pass(); !ok || !p.write(l.down, buffer[:n], f.Rate) {
+		if _, ok := p.pass(); !ok || !p.write(l.down, reply, f.Rate) {
 			return
 		}
 	}

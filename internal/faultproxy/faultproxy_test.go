@@ -126,6 +126,10 @@ func TestRepliesAreLateSlowOrLostByTheirRequest(t *testing.T) {
 	if err := say(c, "lost", patience); err == nil {
 		t.Error("a lost reply came")
 	}
+	p.Set(faultproxy.Faults{Fate: func([]byte) faultproxy.Fate { return faultproxy.Fate{Answer: []byte("no\n")} }})
+	if err := say(dial(t, p), "yes", patience); err == nil || err.Error() != "got no\n" {
+		t.Errorf("a reply that was to be replaced: %v", err)
+	}
 	p.Set(faultproxy.Faults{Rate: 1000})
 	begin := time.Now()
 	if err := say(dial(t, p), strings.Repeat("x", 99), patience); err != nil {

@@ -16,15 +16,7 @@ func TestThePageOfFailuresNamesTestsAndMetricsThatExist(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "failures.md"))
 	must(t, err)
 	sources := allOf(t, root, "_test.go")
-	tests := regexp.MustCompile("Test[A-Z][A-Za-z]+").FindAllString(string(page), -1)
-	if len(tests) < 15 {
-		t.Fatalf("only %d tests are named", len(tests))
-	}
-	for _, name := range tests {
-		if !strings.Contains(sources, "func "+name+"(") {
-			t.Errorf("there is no test %s", name)
-		}
-	}
+	wantTests(t, sources, string(page), 15)
 	known, err := os.ReadFile(filepath.Join(root, "docs", "observability.md"))
 	must(t, err)
 	metrics := 0
@@ -42,6 +34,46 @@ func TestThePageOfFailuresNamesTestsAndMetricsThatExist(t *testing.T) {
 	}
 	if metrics < 15 {
 		t.Errorf("only %d metrics are named", metrics)
+	}
+}
+
+// docs/cases.md says of each fault that others met which test would fail if it
+// were here.
+func TestThePageOfCasesNamesTestsThatExist(t *testing.T) {
+	const root = "../.."
+	page, err := os.ReadFile(filepath.Join(root, "docs", "cases.md"))
+	must(t, err)
+	wantTests(t, allOf(t, root, "_test.go"), string(page), 60)
+	seen := make(map[string]bool)
+	for _, row := range strings.Split(string(page), "\n") {
+		cells := strings.Split(row, "|")
+		if len(cells) != 5 {
+			continue
+		}
+		for _, number := range regexp.MustCompile("C[0-9]{3}").FindAllString(cells[1], -1) {
+			if seen[number] {
+				t.Errorf("%s is there twice", number)
+			}
+			seen[number] = true
+			if len(strings.TrimSpace(cells[2])) < 20 || len(strings.TrimSpace(cells[3])) < 10 {
+				t.Errorf("%s does not say what happened and what shows that it does not", number)
+			}
+		}
+	}
+}
+
+// wantTests checks that each test or fuzz target that a page names is there, and
+// that it names so many at least.
+func wantTests(t *testing.T, sources, page string, least int) {
+	t.Helper()
+	names := regexp.MustCompile("`((Test|Fuzz)[A-Z][A-Za-z]+)").FindAllStringSubmatch(page, -1)
+	if len(names) < least {
+		t.Errorf("only %d tests are named", len(names))
+	}
+	for _, name := range names {
+		if !strings.Contains(sources, "func "+name[1]+"(") {
+			t.Errorf("there is no test %s", name[1])
+		}
 	}
 }
 

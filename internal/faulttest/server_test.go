@@ -301,3 +301,45 @@ func TestAFlushInTheMiddleOfALoadAnswersItsCallers(t *testing.T) {
 	}
 	f.settled([]string{"k"}, 5*time.Second)
 }
+
+// C031, C079: whatever goes wrong meanwhile, no key is ever in the server without
+// an end, and when nobody asks any more the server is empty.
+func TestNothingStaysInTheServerForEver(t *testing.T) {
+	server := redistest.Start(t)
+	p := newProxy(t, server.Addr)
+	o := newOrigin(t, 5*time.Millisecond)
+	o.size = 20 << 10 // staged under a side key
+	opts := options{LoadLimit: time.Second, Lifetime: cacheguard.Lifetime{TTL: 300 * time.Millisecond, Grace: 300 * time.Millisecond}}
+	f := startFleet(t, o, 3, plain(p.Addr), opts, redisstore.Options{})
+	ctl := admin(t, server.Addr)
+	tr := f.start(pace{keys: names(500), readers: 10, think: 2 * time.Millisecond, writers: 2, limit: 5 * time.Second})
+	seen := 0
+	for i := range 40 {
+		time.Sleep(50 * time.Millisecond)
+		if i%10 == 9 {
+			p.Reset() // scripts whose replies are lost, pipelines that are cut
+		}
+		seen += f.allHaveAnEnd(ctl)
+	}
+	tr.stop()
+	if seen < 1000 {
+		t.Errorf("only %d keys were looked at", seen)
+	}
+	f.eventually(15*time.Second, "the server is empty", func() bool {
+		n, err := ctl.DBSize(t.Context()).Result()
+		return err == nil && n == 0
+	})
+}
+
+// allHaveAnEnd checks that every key in the server expires, and returns how many
+// it has seen.
+func (f *fleet) allHaveAnEnd(ctl *redis.Client) (seen int) {
+	f.t.Helper()
+	ctx := f.t.Context()
+	for it := ctl.Scan(ctx, 0, "*", 1000).Iterator(); it.Next(ctx); seen++ {
+		if left, err := ctl.PTTL(ctx, it.Val()).Result(); err != nil || left == -1 {
+			f.t.Errorf("%s stays for ever (%v, %v)", it.Val(), left, err)
+		}
+	}
+	return seen
+}
