@@ -302,7 +302,8 @@ func TestMoreMissesThanTheStoreCanCarryAreNotAnOutage(t *testing.T) {
 }
 
 // Those who wait for a turn at a store that has stopped do not wait for a
-// time-out of their own each: the first few find out for all.
+// time-out of their own each: the first few find out for all. The breaker opens
+// after three calls, so two that take the turns of the first may wait once more.
 func TestWhoWaitsForATurnPaysForAnOutageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusy(0)
@@ -310,6 +311,7 @@ func TestWhoWaitsForATurnPaysForAnOutageOnce(t *testing.T) {
 		g := newGuard(t, b, options{OutageLoads: 1000})
 		b.hung.Store(true)
 		o := &origin{takes: 50 * time.Millisecond}
+		var twice atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 200 {
 			wg.Go(func() {
@@ -318,11 +320,14 @@ func TestWhoWaitsForATurnPaysForAnOutageOnce(t *testing.T) {
 					t.Error(err)
 				}
 				if took := time.Since(begin); took > storeBound+o.takes+time.Millisecond {
-					t.Errorf("a call took %v, want one time-out and the load", took)
+					twice.Add(1)
 				}
 			})
 		}
 		wg.Wait()
+		if n := twice.Load(); n > 2 {
+			t.Errorf("%d of 200 calls took more than one time-out and the load", n)
+		}
 	})
 }
 

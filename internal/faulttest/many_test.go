@@ -50,7 +50,10 @@ func TestTenThousandKeysInTwoProcessesAreLoadedOnce(t *testing.T) {
 	f := startFleet(t, o, 2, poolOf(20, server.Addr), long, redisstore.Options{Timeout: 10 * time.Second})
 	f.connected()
 	all := names(10_000)
-	backwards := slices.Clone(all[5000:])
+	if raceDetector {
+		all = all[:2000]
+	}
+	backwards := slices.Clone(all[len(all)/2:])
 	slices.Reverse(backwards)
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -69,14 +72,12 @@ func TestTenThousandKeysInTwoProcessesAreLoadedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("took %v", time.Since(began).Round(time.Millisecond))
-	for key, n := range o.loadsSince(began) {
-		if n != 1 {
-			t.Errorf("%s was loaded %d times", key, n)
-		}
+	t.Logf("took %v; faults %v", time.Since(began).Round(time.Millisecond), f.faults())
+	if key, n := most(o.loadsSince(began)); n != 1 {
+		t.Errorf("%s was loaded %d times", key, n)
 	}
 	for _, m := range f.members {
-		if m.opened > 0 {
+		if m.timesOpened() > 0 {
 			t.Errorf("process %d: the breaker opened", m.id)
 		}
 		if err := m.guard.Invalidate(t.Context(), all...); err != nil {
@@ -107,13 +108,11 @@ func TestMoreMissesThanConnectionsAreLoadedOnceEach(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("took %v; faults %v", time.Since(began).Round(time.Millisecond), f.faults())
-	for key, n := range o.loadsSince(began) {
-		if n != 1 {
-			t.Errorf("%s was loaded %d times", key, n)
-		}
+	if key, n := most(o.loadsSince(began)); n != 1 {
+		t.Errorf("%s was loaded %d times", key, n)
 	}
 	for _, m := range f.members {
-		if m.opened > 0 {
+		if m.timesOpened() > 0 {
 			t.Errorf("process %d: the breaker opened", m.id)
 		}
 	}
