@@ -3,6 +3,7 @@ package cacheguard
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
@@ -13,9 +14,10 @@ import (
 // waits there counts against its time-out: a thousand keys that miss at once
 // would look like a store that is away, and be loaded by every process.
 //
-// A third of the turns is for calls that end something, so that these do not
-// queue behind those that begin something: a fill that waits for a turn has a
-// lease that runs.
+// Calls that end something have turns of their own, so that they do not queue
+// behind those that begin something: a fill that waits for a turn has a lease
+// that runs. In the store they wait for a connection at most as long as the calls
+// under way take.
 //
 // The zero turns let everybody through.
 type turns struct {
@@ -32,9 +34,7 @@ func turnsOf(s store.Store) turns {
 	if !ok || p.Parallel() <= 0 {
 		return turns{}
 	}
-	n := p.Parallel()
-	ends := max(n/3, 1)
-	return turns{begins: make(chan struct{}, max(n-ends, 1)), ends: make(chan struct{}, ends)}
+	return turns{begins: make(chan struct{}, p.Parallel()), ends: make(chan struct{}, p.Parallel())}
 }
 
 // of are the turns that a call takes one of.
@@ -54,6 +54,14 @@ type turn chan struct{}
 // knows long before.
 const turnLimit = time.Second
 
+// timers are used again: where there are more readers than connections, each
+// read waits for its turn. A stopped timer's channel is empty.
+var timers = sync.Pool{New: func() any {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}}
+
 var errNoTurn = errors.New("as many calls as the store can carry are under way, and none has ended for this one")
 
 // take waits for its turn.
@@ -66,8 +74,12 @@ func (t turn) take(ctx context.Context, op string) error {
 		return nil
 	default:
 	}
-	timer := time.NewTimer(turnLimit)
-	defer timer.Stop()
+	timer := timers.Get().(*time.Timer)
+	timer.Reset(turnLimit)
+	defer func() {
+		timer.Stop()
+		timers.Put(timer)
+	}()
 	select {
 	case t <- struct{}{}:
 		return nil

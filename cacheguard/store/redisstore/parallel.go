@@ -4,8 +4,7 @@ import "github.com/redis/go-redis/v9"
 
 // Parallel is how many calls the client can have under way at once, each on a
 // connection of its own: one more waits for a connection, and that counts
-// against Options.Timeout. A guard lets no more than that many at the store. One
-// connection is left for renewals, which do not wait for the others. 0: not
+// against Options.Timeout. A guard begins no more than that many at once. 0: not
 // known (a Cluster has a pool for each node).
 func (s *Store) Parallel() int {
 	single, ok := s.client.(*redis.Client)
@@ -17,5 +16,5 @@ func (s *Store) Parallel() int {
 	if o.MaxActiveConns > 0 {
 		n = min(n, o.MaxActiveConns)
 	}
-	return max(n-1, 1)
+	return n
 }
