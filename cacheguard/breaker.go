@@ -99,15 +99,15 @@ func (b *breaker) refused(op string) error {
 // of a call that is not made.
 func (b *breaker) enter(ctx context.Context, op string) (turn, error) {
 	if err := b.refused(op); err != nil {
-		return nil, err
+		return turn{}, err
 	}
 	t := b.turns.of(op)
 	if err := t.take(ctx, op); err != nil {
-		return nil, err
+		return turn{}, err
 	}
 	if err := b.refused(op); err != nil { // those before it have found the store ill
 		t.leave()
-		return nil, err
+		return turn{}, err
 	}
 	return t, nil
 }

@@ -14,15 +14,16 @@ import (
 // waits there counts against its time-out: a thousand keys that miss at once
 // would look like a store that is away, and be loaded by every process.
 //
-// Calls that end something have turns of their own, so that they do not queue
-// behind those that begin something: a fill that waits for a turn has a lease
-// that runs. In the store they wait for a connection at most as long as the calls
-// under way take.
+// Calls that end something have turns of their own, a third of all, so that they
+// do not queue behind those that begin something: a fill that waits for a turn
+// has a lease that runs. Most of the time there are few of them; so the others
+// may have all but a sixth. Where both are many, a call waits for a connection in
+// the store, for a fraction of a call.
 //
 // The zero turns let everybody through.
 type turns struct {
-	begins chan struct{} // load, claim, begin
-	ends   chan struct{} // fill, release, set, invalidate, expire
+	begins turn // load, claim, begin
+	ends   turn // fill, release, set, invalidate, expire
 }
 
 // parallel is a store that knows how many calls it can carry at once; zero: it
@@ -34,7 +35,8 @@ func turnsOf(s store.Store) turns {
 	if !ok || p.Parallel() <= 0 {
 		return turns{}
 	}
-	return turns{begins: make(chan struct{}, p.Parallel()), ends: make(chan struct{}, p.Parallel())}
+	n := p.Parallel()
+	return turns{begins: newTurn(n - n/6), ends: newTurn(n / 3)}
 }
 
 // of are the turns that a call takes one of.
@@ -46,42 +48,48 @@ func (t turns) of(op string) turn {
 	return t.ends
 }
 
-// turn is one of several that are taken and given back; a nil one is free.
-type turn chan struct{}
+// turn is one of several that are taken and given back; the zero turn is free.
+type turn struct {
+	taken chan struct{}
+
+	// timers are used again: where there are more readers than connections, each
+	// read waits for its turn. A stopped timer's channel is empty.
+	timers *sync.Pool
+}
+
+func newTurn(n int) turn {
+	return turn{taken: make(chan struct{}, max(n, 1)), timers: &sync.Pool{New: func() any {
+		t := time.NewTimer(time.Hour)
+		t.Stop()
+		return t
+	}}}
+}
 
 // turnLimit bounds the wait for a turn. A store that answers a call in a
 // millisecond has served thousands by then; of one that has stopped the breaker
 // knows long before.
 const turnLimit = time.Second
 
-// timers are used again: where there are more readers than connections, each
-// read waits for its turn. A stopped timer's channel is empty.
-var timers = sync.Pool{New: func() any {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}}
-
 var errNoTurn = errors.New("as many calls as the store can carry are under way, and none has ended for this one")
 
 // take waits for its turn.
 func (t turn) take(ctx context.Context, op string) error {
-	if t == nil {
+	if t.taken == nil {
 		return nil
 	}
 	select {
-	case t <- struct{}{}:
+	case t.taken <- struct{}{}:
 		return nil
 	default:
 	}
-	timer := timers.Get().(*time.Timer)
+	timer := t.timers.Get().(*time.Timer)
 	timer.Reset(turnLimit)
 	defer func() {
 		timer.Stop()
-		timers.Put(timer)
+		t.timers.Put(timer)
 	}()
 	select {
-	case t <- struct{}{}:
+	case t.taken <- struct{}{}:
 		return nil
 	case <-timer.C:
 		return &store.Fault{Op: op, Class: store.ClassPool, Err: errNoTurn}
@@ -91,7 +99,7 @@ func (t turn) take(ctx context.Context, op string) error {
 }
 
 func (t turn) leave() {
-	if t != nil {
-		<-t
+	if t.taken != nil {
+		<-t.taken
 	}
 }

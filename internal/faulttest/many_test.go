@@ -92,12 +92,13 @@ func TestMoreMissesThanConnectionsAreLoadedOnceEach(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server.Addr)
 	o := newOrigin(t, 20*time.Millisecond)
-	f := startFleet(t, o, 2, poolOf(20, p.Addr), options{}, redisstore.Options{Timeout: storeTimeout})
+	long := options{Lease: cacheguard.LeaseTuning{Initial: 10 * time.Second, Min: 10 * time.Second}} // none is to run out on a busy machine
+	f := startFleet(t, o, 2, poolOf(20, p.Addr), long, redisstore.Options{Timeout: 300 * time.Millisecond})
 	f.connected()
 	for _, m := range f.members {
 		m.mustRead("warm")
 	}
-	p.Set(faultproxy.Faults{Latency: 10 * time.Millisecond}) // of a wide network: two thousand calls a second
+	p.Set(faultproxy.Faults{Latency: 20 * time.Millisecond}) // of a wide network: a thousand calls a second
 	keys := names(300)                                       // of three calls each
 	began := time.Now()
 	var wg sync.WaitGroup
