@@ -14,10 +14,11 @@ import (
 // waits there counts against its time-out: a thousand keys that miss at once
 // would look like a store that is away, and be loaded by every process.
 //
-// Calls that end something have turns of their own, so that they do not queue
-// behind those that begin something: a fill that waits for a turn has a lease
-// that runs. In the store they wait for a connection at most as long as the calls
-// under way take.
+// Calls that end something have turns of their own, a third of all, so that they
+// do not queue behind those that begin something: a fill that waits for a turn
+// has a lease that runs. Most of the time there are few of them; so the others
+// may have all but a sixth. Where both are many, a call waits for a connection in
+// the store, for a fraction of a call.
 //
 // The zero turns let everybody through.
 type turns struct {
@@ -42,7 +43,7 @@ func turnsOf(s store.Store) (t turns) {
 	if calls <= 0 {
 		return t
 	}
-	t.begins, t.ends = newTurn(calls), newTurn(calls)
+	t.begins, t.ends = newTurn(calls-calls/6), newTurn(max(calls/3, 1))
 	if t.reads = t.begins; reads > 0 {
 		t.reads = newTurn(reads)
 	}
