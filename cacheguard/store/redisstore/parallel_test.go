@@ -12,11 +12,13 @@ func TestAStoreCarriesAsManyCallsAsItsClientHasConnections(t *testing.T) {
 	for name, c := range map[string]struct {
 		client redis.UniversalClient
 		opts   redisstore.Options
-		want   int
+		calls  int
+		reads  int
 	}{
-		"pool":             {client: redis.NewClient(&redis.Options{PoolSize: 20}), want: 20},
-		"active":           {client: redis.NewClient(&redis.Options{PoolSize: 20, MaxActiveConns: 5}), want: 5},
-		"calls":            {client: redis.NewClient(&redis.Options{PoolSize: 20}), opts: redisstore.Options{MaxCalls: 7}, want: 7},
+		"pool":             {client: redis.NewClient(&redis.Options{PoolSize: 20}), calls: 20},
+		"active":           {client: redis.NewClient(&redis.Options{PoolSize: 20, MaxActiveConns: 5}), calls: 5},
+		"calls":            {client: redis.NewClient(&redis.Options{PoolSize: 20}), opts: redisstore.Options{MaxCalls: 7}, calls: 7},
+		"reads together":   {client: redis.NewClient(&redis.Options{PoolSize: 20}), opts: redisstore.Options{MaxCalls: 100, ReadPipelines: 2}, calls: 18, reads: 64},
 		"cluster: unknown": {client: redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -26,8 +28,8 @@ func TestAStoreCarriesAsManyCallsAsItsClientHasConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if n := s.Parallel(); n != c.want {
-				t.Errorf("Parallel is %d, want %d", n, c.want)
+			if calls, reads := s.Parallel(); calls != c.calls || reads != c.reads {
+				t.Errorf("Parallel is %d, %d, want %d, %d", calls, reads, c.calls, c.reads)
 			}
 		})
 	}
