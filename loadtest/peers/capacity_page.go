@@ -106,7 +106,7 @@ func (c capacity) clusterTable() table {
 		return strings.ReplaceAll(strings.Trim(fmt.Sprint(counts), "[]"), " ", ", ")
 	}
 	return table{title: "Measured: messages in a cluster", head: []string{"what", "is"},
-		notes: fmt.Sprintf("%d primaries. A process listens at the node that the name of its first channel belongs to, and a message reaches all nodes, wherever it was published.", c.Cluster.Nodes),
+		notes: fmt.Sprintf("%d primaries. A process listens at any node, and a message reaches all of them, wherever it was published.", c.Cluster.Nodes),
 		rows: [][]string{
 			{fmt.Sprintf("%d processes with one namespace: subscriptions of each node", clusterStores), list(c.Cluster.Listening)},
 			{fmt.Sprintf("%d processes with a namespace each: subscriptions of each node", clusterStores), list(c.Cluster.Spread)},
@@ -123,7 +123,7 @@ const busy = 0.5
 func (c capacity) projection() table {
 	t := table{title: "Calculated: Redis' work", head: []string{"situation", "commands", "messages", "Redis", "needs"},
 		notes: fmt.Sprintf("From the units above. Needs: so that none is busier than %.0f %% of one processor. One is one Redis. Primaries: of a cluster, over which keys spread. "+
-			"Groups: of processes with namespaces of their own, so that each hears of its own keys alone, over as many Redis: processes of one namespace listen at one node, however many there are.", 100*busy)}
+			"Nodes: of a cluster, over which the processes that listen spread; or groups of processes with namespaces of their own, each on a Redis of its own.", 100*busy)}
 	for _, s := range c.situations() {
 		if s.once {
 			t.rows = append(t.rows, []string{s.what, group(s.commands), group(s.messages), fmt.Sprintf("%.1f ms", s.micros/1000), "one"})
@@ -147,7 +147,7 @@ func (s situation) needs() string {
 	case n <= 1:
 		return "one"
 	case s.messages > s.commands: // most of it is messages
-		return fmt.Sprintf("%.0f groups", n)
+		return fmt.Sprintf("%.0f nodes", n)
 	}
 	return fmt.Sprintf("%.0f primaries", n)
 }
