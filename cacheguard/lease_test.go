@@ -660,7 +660,7 @@ func TestValueOfALapsedLeaseIsKept(t *testing.T) {
 	})
 }
 
-// C034, BASELINES: following costs a handful of commands however long the load
+// C034: following costs a handful of commands however long the load
 // and however many the callers.
 func TestFollowingCostsFewCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
