@@ -42,7 +42,7 @@ func (c crowds) outage(ctx context.Context, r *run, server *redistest.Server) (e
 	for _, f := range c {
 		key := "present-" + f.strategy.name
 		f.create(key, stormLoad, false)
-		if _, err := on[KeysArgs, ReadReply](ctx, f.workers, "Read", KeysArgs{[]string{key}}); err != nil {
+		if err := f.fetch(ctx, key); err != nil {
 			return fmt.Errorf("%s: %w", f.strategy.name, err)
 		}
 	}
@@ -75,6 +75,17 @@ func (c crowds) outage(ctx context.Context, r *run, server *redistest.Server) (e
 		r.report.of(f.strategy).Outage = o
 	}
 	return nil
+}
+
+// fetch lets the workers read a key, so that it is there. On a busy machine that
+// can fail for a lock that nobody gives up in time, and is tried again.
+func (f *fleet) fetch(ctx context.Context, key string) (err error) {
+	for range 3 {
+		if _, err = on[KeysArgs, ReadReply](ctx, f.workers, "Read", KeysArgs{[]string{key}}); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
 }
 
 func (o *outage) judge(replies []LoopReply, stopped, resumed time.Time) {
