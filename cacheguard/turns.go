@@ -27,19 +27,8 @@ type turns struct {
 	ends   *turn // fill, release, set, invalidate, expire
 }
 
-// parallel is a store that knows how many calls it can carry at once (zero: it
-// does not know), and how many loads of one key besides, if it sends these
-// together (zero: they are calls like the others).
-type parallel interface {
-	Parallel() (calls, reads int)
-}
-
 func turnsOf(s store.Store) (t turns) {
-	p, ok := s.(parallel)
-	if !ok {
-		return t
-	}
-	calls, reads := p.Parallel()
+	calls, reads := store.ParallelOf(s)
 	if calls <= 0 {
 		return t
 	}

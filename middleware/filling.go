@@ -46,6 +46,9 @@ func newFillings(s store.Store) *fillings {
 	return &fillings{Store: s, waiting: make(map[filling]*storing)}
 }
 
+// Parallel implements [store.Parallel]: it is that of the store underneath.
+func (fs *fillings) Parallel() (calls, reads int) { return store.ParallelOf(fs.Store) }
+
 // expect says that a fill will come that the leader of f waits for, if that is
 // still there.
 func (fs *fillings) expect(f *fill, token store.Token, s *storing) {

@@ -162,13 +162,8 @@ func (s *Store) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, 
 	return entries, errs
 }
 
-// Parallel is that of the store underneath; zero if that does not say.
-func (s *Store) Parallel() (calls, reads int) {
-	if p, ok := s.Store.(interface{ Parallel() (int, int) }); ok {
-		return p.Parallel()
-	}
-	return 0, 0
-}
+// Parallel implements [store.Parallel]: it is that of the store underneath.
+func (s *Store) Parallel() (calls, reads int) { return store.ParallelOf(s.Store) }
 
 // Listen implements [store.Leases]. What a message brings along is believed like
 // what is read: the channel may be anybody's, too.

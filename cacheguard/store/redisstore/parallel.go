@@ -1,11 +1,17 @@
 package redisstore
 
-import "github.com/redis/go-redis/v9"
+import (
+	"github.com/redis/go-redis/v9"
 
-// Parallel is how many calls the client can have under way at once, each on a
-// connection of its own: one more waits for a connection, and that counts
-// against Options.Timeout. A guard begins no more than that many at once. 0: not
-// known (a Cluster has a pool for each node).
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+)
+
+var _ store.Parallel = (*Store)(nil)
+
+// Parallel implements [store.Parallel]. calls is how many the client can have
+// under way at once, each on a connection of its own: one more waits for a
+// connection, and that counts against Options.Timeout. 0: not known (a Cluster
+// has a pool for each node).
 //
 // reads is how many Loads there can be besides, if they are sent together
 // (Options.ReadPipelines) and need no connection each: what MaxCalls allows. 0:
