@@ -198,7 +198,7 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 		return Entry[V]{}, err
 	}
 	if g.near != nil && !q.anew {
-		if e, ok := g.near.served(key, g.now()); ok && q.use(e) == Take {
+		if e, ok := g.near.served(key, g.now); ok && q.use(e) == Take {
 			q.via = ViaNear
 			return e, e.absent()
 		}

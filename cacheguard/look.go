@@ -54,15 +54,20 @@ func (g *Guard[V]) lookNow(sh *shard[V], key string) (l look[V]) {
 		l.found, l.untrusted = outage, true // what is stored is what a write of ours could not remove
 		return l
 	}
-	sent, events := g.now(), sh.events.Load()
+	events := sh.events.Load()
 	// The store bounds the call, and a context that cannot end is cheaper for it.
 	e, err := g.store.Load(context.Background(), g.key(key))
-	g.seen(sh, key, &l, e, err, sent, events)
+	g.seen(sh, key, &l, e, err, g.instant(e.At), events)
 	return l
 }
 
-// seen completes a look with what the store has answered to a read that was
-// sent at sent, when so many events had happened in the shard.
+// instant is at on the guard's clock. What a store has read at no time, which no
+// store may, is older than all callers.
+func (g *Guard[V]) instant(at time.Time) time.Duration { return max(at.Sub(g.epoch), 0) }
+
+// seen completes a look with what the store has answered to a question that was
+// sent at sent or later, when so many events had happened in the shard. The near
+// cache and hand-overs count from sent.
 func (g *Guard[V]) seen(sh *shard[V], key string, l *look[V], e store.Entry, err error, sent time.Duration, events uint64) {
 	if err != nil {
 		g.fault(key, err)

@@ -126,7 +126,8 @@ func (m *many[V]) fromNear() {
 	if m.g.near == nil {
 		return
 	}
-	now := m.g.now()
+	at := m.g.now()
+	now := func() time.Duration { return at }
 	for key := range m.want {
 		if e, ok := m.g.near.served(key, now); ok {
 			m.settle(key, ViaNear, e, e.absent())
@@ -208,7 +209,6 @@ func (m *many[V]) look(ctx context.Context, keys []string) ([]*look[V], error) {
 		ask, places = append(ask, g.key(key)), append(places, i)
 	}
 	_, spanned := g.tells.begin(ctx, SpanInfo{Span: SpanLookup, Keys: len(ask)})
-	sent := g.now()
 	entries, errs := g.store.LoadMany(ctx, ask)
 	if spanned != nil {
 		spanned(SpanEnd{Err: errors.Join(errs...)})
@@ -224,7 +224,7 @@ func (m *many[V]) look(ctx context.Context, keys []string) ([]*look[V], error) {
 		if errs != nil {
 			err = errs[n]
 		}
-		g.seen(g.shards.of(keys[i]), keys[i], looks[i], entries[n], err, sent, events[i])
+		g.seen(g.shards.of(keys[i]), keys[i], looks[i], entries[n], err, g.instant(entries[n].At), events[i])
 	}
 	return looks, nil
 }

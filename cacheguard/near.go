@@ -83,12 +83,17 @@ func newNear[V any](n Near) (*near[V], error) {
 const copyOverhead = 200
 
 // served returns the copy of key that may be served without asking the store.
-func (n *near[V]) served(key string, now time.Duration) (Entry[V], bool) {
+// Where there is none, the clock is not read.
+func (n *near[V]) served(key string, now func() time.Duration) (Entry[V], bool) {
 	c, ok := n.cache.GetIfPresent(key)
-	if !ok || now >= c.until {
+	if !ok {
 		return Entry[V]{}, false
 	}
-	return c.at(now), true
+	at := now()
+	if at >= c.until {
+		return Entry[V]{}, false
+	}
+	return c.at(at), true
 }
 
 // known returns the copy of key for when the store cannot be asked.
@@ -115,7 +120,7 @@ func (c *copied[V]) at(now time.Duration) Entry[V] {
 }
 
 // put takes a copy of what a request that was sent at sent has brought: e, with
-// its Age and Left as of then, kept by the store for another kept.
+// its Age and Left as of then or later, kept by the store for another kept.
 func (n *near[V]) put(key string, e Entry[V], sent, kept time.Duration, size int) {
 	if e.State != Absent {
 		e.State = Fresh // a stale one is not served before an outage

@@ -124,7 +124,7 @@ func (s *Store) open(k store.Key, e store.Entry) store.Entry {
 		return e
 	}
 	if e.Kind != store.Value || !s.signed(k, e.Payload) {
-		return store.Entry{Token: e.Token, Fault: &store.Fault{Op: "load", Class: store.ClassData, Err: errSeal}}
+		return store.Entry{At: e.At, Token: e.Token, Fault: &store.Fault{Op: "load", Class: store.ClassData, Err: errSeal}}
 	}
 	e.Kind, e.Payload = store.Kind(e.Payload[atKind]), e.Payload[headSize:]
 	if e.Kind != store.Value {

@@ -75,10 +75,20 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Entry is what a Load found. Its durations are measured by the store's clock
-// at the time of the Load.
+// Entry is what a Load found. Its durations are measured by the store's clock,
+// as of At.
 type Entry struct {
 	Kind Kind
+
+	// At is one instant of this process' clock, with its monotonic reading:
+	// after the Load was called, and not after the store was asked. What the
+	// entry says was so at At or later, so it may be counted from there. A Load
+	// without an error MUST set it, also when nothing is there.
+	//
+	// It is the only look at the clock that a hit needs; in exchange the reply's
+	// way back does not count: an entry may have become stale, or have aged, by
+	// as much as the Load took.
+	At time.Time
 
 	// HandOver marks a Value or Absent that is kept only for those who waited
 	// for it: whoever was not there before it was written must treat it as
@@ -266,8 +276,8 @@ type Event struct {
 	// Entry is what a fill has left, if the backend sends it along: those who
 	// waited need not load it then. Only with Filled, and never a hand-over or
 	// a pass. Token is its token. It MUST be what a Load would have found at
-	// some time after the fill landed and before the event came; its durations
-	// are those of a Load that returns now.
+	// some time after the fill landed and before the event came; its At is not
+	// after that.
 	Entry *Entry
 }
 

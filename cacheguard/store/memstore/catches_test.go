@@ -235,6 +235,13 @@ func (s *Store) renewOne(rn store.Renewal) error {
 }
 
 var mistakes = []mistake{
+	{name: "an entry is of no instant", caught: "entry/it is as of an instant of its load", notByChance: true, wrong: func(s *Store) *wrong {
+		return &wrong{Store: s, load: func(k store.Key) store.Entry {
+			e, _ := s.Load(bg, k)
+			e.At = time.Time{}
+			return e
+		}}
+	}},
 	{name: "fill ignores the fence", caught: "fence/a fill after an invalidate is refused", wrong: func(s *Store) *wrong {
 		return &wrong{Store: s, fill: func(g store.Grant, c store.Content) error { s.noFence(g.Key); return s.Fill(bg, g, c) }}
 	}},
@@ -293,7 +300,7 @@ var mistakes = []mistake{
 		}}
 	}},
 	{name: "life counts from the fill", caught: "entry/life counts from the claim", wrong: func(s *Store) *wrong {
-		return &wrong{Store: s, fill: func(g store.Grant, c store.Content) error { g.Time = s.clock(); return s.Fill(bg, g, c) }}
+		return &wrong{Store: s, fill: func(g store.Grant, c store.Content) error { g.Time = s.clock.now(); return s.Fill(bg, g, c) }}
 	}},
 	{name: "a hand-over is not written", caught: "entry/a spent life is handed over", wrong: func(s *Store) *wrong {
 		return &wrong{Store: s, fill: func(g store.Grant, c store.Content) error {

@@ -35,18 +35,19 @@ func (s *Store) Load(ctx context.Context, key store.Key) (store.Entry, error) {
 	defer sh.mu.Unlock()
 	e := sh.entry(key, now)
 	if e == nil {
-		return store.Entry{}, nil
+		return store.Entry{At: s.clock.instant(now)}, nil
 	}
 	sh.touch(&e.item, now)
-	return e.seen(now), nil
+	return e.seen(now, s.clock.instant(now)), nil
 }
 
-// seen is the entry as a reader sees it now.
-func (e *entry) seen(now int64) store.Entry {
+// seen is the entry as a reader sees it now; at is that instant.
+func (e *entry) seen(now int64, at time.Time) store.Entry {
 	if e.fault != nil {
-		return store.Entry{Token: e.token, Fault: e.fault}
+		return store.Entry{At: at, Token: e.token, Fault: e.fault}
 	}
 	return store.Entry{
+		At:       at,
 		Kind:     e.kind,
 		HandOver: e.handOver,
 		Token:    e.token,
@@ -99,18 +100,18 @@ func (sh *shard) fill(now int64, g store.Grant, c store.Content, payload []byte)
 	e := filled(now, g, c, payload)
 	sh.write(g.Key, now, e)
 	if waited {
-		events = []store.Event{{Kind: store.Filled, ID: g.Key.ID, Token: g.Token, Entry: e.carried(now)}}
+		events = []store.Event{{Kind: store.Filled, ID: g.Key.ID, Token: g.Token, Entry: e.carried(now, sh.clock.instant(now))}}
 	}
 	return events, nil
 }
 
 // carried is the entry as an event brings it: for those who were not there
 // before there is nothing in a hand-over, and a pass is no answer.
-func (e *entry) carried(now int64) *store.Entry {
+func (e *entry) carried(now int64, at time.Time) *store.Entry {
 	if e.handOver || e.kind == store.Pass {
 		return nil
 	}
-	seen := e.seen(now)
+	seen := e.seen(now, at)
 	return &seen
 }
 

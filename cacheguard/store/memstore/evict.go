@@ -30,7 +30,7 @@ func (s *Store) makeRoom(written *shard) {
 // equal times the one just written is the last choice, or a write could drop
 // what it wrote where the clock is coarse.
 func (s *Store) evictOne(written *shard) {
-	now := s.clock()
+	now := s.clock.now()
 	victim, oldest := written, written.oldest(now)
 	for i := range s.shards {
 		sh := &s.shards[i]

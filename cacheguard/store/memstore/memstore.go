@@ -41,7 +41,7 @@ type Options struct {
 // must be made by [New].
 type Store struct {
 	max   int64
-	clock func() int64 // nanoseconds; never steps back but in tests
+	clock *clock
 	seed  maphash.Seed // spreads keys over shards
 
 	shards [shardCount]shard // each protects itself by its mutex
@@ -55,25 +55,35 @@ var _ store.Store = (*Store)(nil)
 
 // New returns an empty store.
 func New(opts Options) *Store {
-	s := &Store{max: opts.MaxBytes, clock: monotonic(), seed: maphash.MakeSeed()}
+	s := &Store{max: opts.MaxBytes, clock: newClock(), seed: maphash.MakeSeed()}
 	if s.max <= 0 {
 		s.max = DefaultMaxBytes
 	}
 	for i := range s.shards {
 		s.shards[i].slots = make(map[store.Key]*slot)
 		s.shards[i].used = &s.used
+		s.shards[i].clock = s.clock
 	}
 	return s
 }
 
-// monotonic returns a clock in nanoseconds since 1970 that was set once, by the
-// wall clock, and advances by the monotonic one: a step of the wall clock
-// lengthens no lease, and tokens still grow over a restart of the process.
-func monotonic() func() int64 {
-	start := time.Now()
-	epoch := start.UnixNano()
-	return func() int64 { return epoch + int64(time.Since(start)) }
+// clock counts nanoseconds since 1970. It was set once, by the wall clock, and
+// advances by the monotonic one: a step of the wall clock lengthens no lease, and
+// tokens still grow over a restart of the process.
+type clock struct {
+	start time.Time
+	shown int64 // at start; only tests step it
 }
+
+func newClock() *clock {
+	start := time.Now()
+	return &clock{start: start, shown: start.UnixNano()}
+}
+
+func (c *clock) now() int64 { return c.shown + int64(time.Since(c.start)) }
+
+// instant is when the clock showed now.
+func (c *clock) instant(now int64) time.Time { return c.start.Add(time.Duration(now - c.shown)) }
 
 // nextToken takes a token: one counter for all keys, so that tokens grow even
 // if a key's record and entry are lost, and never below the clock. (Schedule:
@@ -93,7 +103,7 @@ func (s *Store) nextToken(now int64) store.Token {
 func (s *Store) lock(key store.Key) (*shard, int64) {
 	sh := &s.shards[maphash.Comparable(s.seed, key)%shardCount]
 	sh.mu.Lock()
-	return sh, s.clock()
+	return sh, s.clock.now()
 }
 
 // DropEntry forgets the entry of a key, as the store itself does when it needs

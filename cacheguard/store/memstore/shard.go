@@ -21,6 +21,7 @@ type shard struct {
 	ends  ends                // guarded by mu
 	uses  uses                // guarded by mu
 	used  *atomic.Int64       // the store's; written with mu held
+	clock *clock              // the store's
 
 	_ [64]byte // keeps the mutexes of two shards out of one cache line
 }

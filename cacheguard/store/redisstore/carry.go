@@ -34,6 +34,7 @@ func (s *Store) carried(name string, b []byte) *store.Entry {
 	if e.Fault != nil || e.HandOver || e.Kind == store.Pass {
 		return nil
 	}
+	e.At = now
 	return &e
 }
 

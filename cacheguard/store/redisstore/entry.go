@@ -110,7 +110,7 @@ func tokenOf(b []byte) store.Token {
 	return store.Token(t)
 }
 
-// decode reads an entry that was found under name when the server's clock
+// decode reads an entry that was found under name, as of when the server's clock
 // stood at now. It never fails: bytes that are not this key's entry are a miss
 // with a fault. The payload shares b.
 func decode(b []byte, name string, now int64) store.Entry {
@@ -118,14 +118,15 @@ func decode(b []byte, name string, now int64) store.Entry {
 		return store.Entry{Token: tokenOf(b), Fault: &store.Fault{Op: "load", Class: store.ClassData, Err: err}}
 	}
 	asked, fresh, gone := micros(b[atAsked:]), micros(b[atFresh:]), micros(b[atGone:])
+	ttl := time.Duration(binary.BigEndian.Uint64(b[atTTL:]))
 	e := store.Entry{
 		Kind:     store.Kind(b[atKind]),
 		HandOver: b[3]&flagHandOver != 0,
 		Token:    tokenOf(b),
 		Age:      time.Duration(max(now-asked, 0)) * time.Microsecond,
-		Fresh:    time.Duration(fresh-now) * time.Microsecond,
+		Fresh:    min(time.Duration(fresh-now)*time.Microsecond, ttl), // it may have been written after now
 		Left:     time.Duration(max(gone-now, 1)) * time.Microsecond,
-		TTL:      time.Duration(binary.BigEndian.Uint64(b[atTTL:])),
+		TTL:      ttl,
 		Cost:     time.Duration(binary.BigEndian.Uint32(b[atCost:])) * time.Microsecond,
 	}
 	if asked-now > clockTolerance.Microseconds() {

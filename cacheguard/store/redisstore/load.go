@@ -31,22 +31,27 @@ func (s *Store) Load(ctx context.Context, key store.Key) (store.Entry, error) {
 	if server > 0 {
 		clock = s.clock.learn(name, server, began)
 	}
-	return s.entryOf(name, body, err, clock, time.Now())
+	return s.entryOf(name, body, err, clock, began)
 }
 
-// entryOf makes an entry of what a GET of name has brought, with the sample of
-// the server's clock that goes with it.
-func (s *Store) entryOf(name string, body []byte, err error, clock *sample, now time.Time) (store.Entry, error) {
+// entryOf makes an entry of what a GET of name, begun at began, has brought, with
+// the sample of the server's clock that goes with it.
+//
+// It is judged as of then: one look at the clock serves the bound, the entry, and
+// whoever goes on to count from it.
+func (s *Store) entryOf(name string, body []byte, err error, clock *sample, began time.Time) (store.Entry, error) {
 	if err != nil {
-		return store.Entry{Fault: wrongType(err)}, s.loadFault(name, err)
+		return store.Entry{At: began, Fault: wrongType(err)}, s.loadFault(name, err)
 	}
 	if clock == nil { // it was asked for, and not told
 		return store.Entry{}, s.fault("load", name, errReply)
 	}
-	if now.Sub(clock.sent) > sampleWanted {
+	if began.Sub(clock.sent) > sampleWanted {
 		clock.wanted.Store(true)
 	}
-	return decode(body, name, clock.at(now)), nil
+	e := decode(body, name, clock.at(began))
+	e.At = began
+	return e, nil
 }
 
 // wrongType is the entry's fault if a key that is no string is under its name.

@@ -42,12 +42,11 @@ func (s *Store) LoadMany(ctx context.Context, keys []store.Key) ([]store.Entry, 
 			told = r.clock
 		}
 	}
-	now := time.Now()
 	for n, r := range reads {
 		if s.clock.slots == nil && told != nil {
 			r.clock = told
 		}
-		entries[n], errs[n] = s.entryOf(r.name, r.body, r.err, r.clock, now)
+		entries[n], errs[n] = s.entryOf(r.name, r.body, r.err, r.clock, began)
 	}
 	return entries, nilIfNone(errs)
 }

@@ -11,6 +11,7 @@ import (
 
 var entryChecks = []Check{
 	{"entry/nothing there is none and no fault", nothingIsNone},
+	{"entry/it is as of an instant of its load", readAtAnInstant},
 	{"entry/what was filled is loaded", filledIsLoaded},
 	{"entry/what was set is loaded", setIsLoaded},
 	{"entry/any payload comes back as it was", payloadsComeBack},
@@ -41,6 +42,40 @@ var entryChecks = []Check{
 	{"entry/foreign bytes are overwritten by a fill", foreignIsFilled},
 	{"entry/foreign bytes are overwritten by a set", foreignIsSet},
 	{"entry/foreign bytes are deleted by invalidate and expire", foreignIsDeleted},
+}
+
+// An entry is as of one instant of the process that asked. Whoever keeps a copy
+// counts from there: were it later than the question, a write of that time could
+// be forgotten for that long.
+func readAtAnInstant(t *trial) {
+	there, none, bad := t.key("there"), t.key("none"), t.key("bad")
+	t.set(there, "v")
+	keys := []store.Key{there, none}
+	if _, err := t.Plant(bad, Random); err == nil {
+		keys = append(keys, bad)
+	}
+	for _, k := range keys {
+		var e store.Entry
+		t.wantAt(during(func() { e = t.load(k) }), e)
+	}
+	var entries []store.Entry
+	loaded := during(func() {
+		var errs []error
+		if entries, errs = t.st.LoadMany(t.ctx, keys); errs != nil {
+			t.Fatalf("LoadMany: %v", errs)
+		}
+	})
+	t.wantAt(loaded, entries...)
+}
+
+// wantAt expects entries that were read at some time of a moment.
+func (t *trial) wantAt(read moment, entries ...store.Entry) {
+	t.Helper()
+	for _, e := range entries {
+		if e.At.Before(read.before) || e.At.After(read.after) {
+			t.Errorf("%s was read at %v, want it from %v to %v", show(e), e.At, read.before, read.after)
+		}
+	}
 }
 
 func nothingIsNone(t *trial) {
