@@ -26,24 +26,33 @@ import (
 type runner struct {
 	timeout time.Duration
 	max     int64
-	here    bool // the client keeps the bound by itself
+	here    bool  // the client keeps the bound by itself
+	terms   terms // for calls that run here
 
-	underWay atomic.Int64 // calls, abandoned ones included
-	work     chan *call   // to idle workers; unbuffered, so that no call waits in it
-	idle     atomic.Int64
+	calls   atomic.Int64  // under way, abandoned ones included; and closedFlag
+	closing sync.Once     // adds that
+	quit    chan struct{} // closed with it
+	ended   chan struct{} // closed when it is there and no call is under way
+	ending  sync.Once     // closes it
 
-	mu     sync.RWMutex // guards closed, and all.Add against Wait
-	closed bool
-	quit   chan struct{}
-	all    sync.WaitGroup // calls and workers
+	work    chan *call // to idle workers; unbuffered, so that no call waits in it
+	idle    atomic.Int64
+	workers sync.WaitGroup
 }
+
+// closedFlag is added to the calls of a runner that takes no more: far above any
+// number of them.
+const closedFlag = 1 << 40
 
 // idleWorkers is how many workers wait for the next call instead of ending: a
 // worker that has run a command has a stack that is grown already.
 const idleWorkers = 64
 
 func newRunner(timeout time.Duration, maxCalls int, here bool) *runner {
-	return &runner{timeout: timeout, max: int64(maxCalls), here: here, work: make(chan *call), quit: make(chan struct{})}
+	return &runner{
+		timeout: timeout, max: int64(maxCalls), here: here, terms: terms{timeout: timeout},
+		quit: make(chan struct{}), ended: make(chan struct{}), work: make(chan *call),
+	}
 }
 
 // bounded returns a client over the same connections that keeps the bound by
@@ -70,26 +79,23 @@ func bounded(client redis.UniversalClient, timeout time.Duration) (_ redis.Unive
 	return single, true
 }
 
-// A call is one command on its way. Its fields but done belong to the worker
-// until done has been sent to, and to the caller after that. A caller that does
-// not wait for it must not look at them again.
+// A call is one command on its way in a goroutine of the runner. Its fields but
+// done belong to the worker until done has been sent to, and to the caller after
+// that. A caller that does not wait for it must not look at them again.
 type call struct {
 	run   func(context.Context) error
 	ctx   *callContext
 	err   error
 	done  chan struct{} // one send for every call
-	gone  chan struct{} // closed when the caller has gone, or by alarm
-	timer *time.Timer   // of a caller that waits
-	alarm *time.Timer   // closes gone
+	gone  chan struct{} // closed when the caller has gone
+	timer *time.Timer   // of the caller
 }
 
-// calls are reused, but for those whose caller has gone or whose alarm rang.
+// calls are reused, but for those whose caller has gone.
 var calls = sync.Pool{New: func() any {
 	c := &call{done: make(chan struct{}, 1), gone: make(chan struct{})}
 	c.timer = time.NewTimer(time.Hour)
 	c.timer.Stop()
-	c.alarm = time.AfterFunc(time.Hour, func() { close(c.gone) })
-	c.alarm.Stop()
 	return c
 }}
 
@@ -104,10 +110,11 @@ func (r *runner) do(ctx context.Context, began time.Time, run func(context.Conte
 	if err := r.enter(); err != nil {
 		return err, true
 	}
-	c := r.newCall(ctx, began, run)
 	if r.here && done == nil {
-		return r.runHere(c), false
+		return r.runHere(ctx, began, run), false
 	}
+	c := calls.Get().(*call)
+	c.run, c.ctx = run, &callContext{parent: ctx, deadline: began.Add(r.timeout), gone: c.gone}
 	r.start(c)
 	c.timer.Reset(r.timeout)
 	select {
@@ -127,44 +134,31 @@ func (r *runner) do(ctx context.Context, began time.Time, run func(context.Conte
 	return err, false
 }
 
-// runHere runs c on this goroutine. The context ends at the deadline, for the
-// waits that look at it alone.
-func (r *runner) runHere(c *call) error {
+// runHere runs a call that has entered on this goroutine. Its context ends at the
+// deadline, for the waits that look at it alone.
+func (r *runner) runHere(ctx context.Context, began time.Time, run func(context.Context) error) error {
 	defer r.leave()
-	c.alarm.Reset(r.timeout)
-	err := protect(c)
-	if c.alarm.Stop() {
-		c.recycle()
-	} // else it has rung, or is about to: c is not used again
-	return err
-}
-
-// newCall takes a call from the pool, for run on r, begun at began.
-func (r *runner) newCall(ctx context.Context, began time.Time, run func(context.Context) error) *call {
-	c := calls.Get().(*call)
-	c.run, c.ctx = run, &callContext{parent: ctx, deadline: began.Add(r.timeout), gone: c.gone}
-	return c
+	return protect(r.terms.context(ctx, began), run)
 }
 
 // enter counts a call in; leave counts it out.
 func (r *runner) enter() error {
-	if r.underWay.Add(1) > r.max {
-		r.underWay.Add(-1)
+	n := r.calls.Add(1)
+	switch {
+	case n >= closedFlag:
+		r.leave()
+		return ErrClosed
+	case n > r.max:
+		r.leave()
 		return errTooMany
 	}
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.closed {
-		r.underWay.Add(-1)
-		return ErrClosed
-	}
-	r.all.Add(1)
 	return nil
 }
 
 func (r *runner) leave() {
-	r.underWay.Add(-1)
-	r.all.Done()
+	if r.calls.Add(-1) == closedFlag {
+		r.ending.Do(func() { close(r.ended) })
+	}
 }
 
 func (c *call) recycle() {
@@ -177,13 +171,13 @@ func (r *runner) start(c *call) {
 	select {
 	case r.work <- c:
 	default:
-		r.all.Go(func() { r.worker(c) }) // c is counted in, so nobody's Wait is over
+		r.workers.Go(func() { r.worker(c) }) // c has not left, so nobody waits for them yet
 	}
 }
 
 func (r *runner) worker(c *call) {
 	for {
-		c.err = protect(c)
+		c.err = protect(c.ctx, c.run)
 		r.leave()
 		c.done <- struct{}{}
 		if r.idle.Add(1) > idleWorkers {
@@ -201,31 +195,34 @@ func (r *runner) worker(c *call) {
 
 // protect makes a panic out of the client or one of its hooks an error: the
 // goroutine is ours, and a panic here would end the process.
-func protect(c *call) (err error) {
+func protect(ctx context.Context, run func(context.Context) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic in the Redis client: %v", v)
 		}
 	}()
-	return c.run(c.ctx)
+	return run(ctx)
 }
 
 // close ends the runner: no call begins after it, and those under way are
 // waited for, for at most wait.
 func (r *runner) close(wait time.Duration) error {
-	r.mu.Lock()
-	if !r.closed {
-		r.closed = true
+	r.closing.Do(func() {
 		close(r.quit)
-	}
-	r.mu.Unlock()
-	return waitFor(&r.all, wait)
+		r.calls.Add(closedFlag + 1)
+		r.leave() // it may have been the last
+	})
+	return waitFor(func() {
+		<-r.ended
+		r.workers.Wait()
+		r.terms.stop()
+	}, wait)
 }
 
-// waitFor waits for a group, for at most d.
-func waitFor(g *sync.WaitGroup, d time.Duration) error {
+// waitFor waits for what ends by itself, for at most d.
+func waitFor(end func(), d time.Duration) error {
 	ended := make(chan struct{})
-	go func() { g.Wait(); close(ended) }()
+	go func() { end(); close(ended) }()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -129,7 +129,7 @@ func (l *listener) close(wait time.Duration) error {
 		l.end = nil
 	}
 	l.mu.Unlock()
-	return waitFor(&l.running, wait)
+	return waitFor(l.running.Wait, wait)
 }
 
 func (l *listener) hint() {

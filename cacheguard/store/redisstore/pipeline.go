@@ -98,13 +98,13 @@ func (p *pipeline) read(ctx context.Context, began time.Time, r readable, exec f
 	select {
 	case <-p.lanes:
 		defer p.free()
-		return p.run.runHere(p.run.newCall(ctx, began, exec)), false
+		return p.run.runHere(ctx, began, exec), false
 	default:
 	}
 	r.prepare(ctx)
 	b, sender := p.join(r)
 	if sender {
-		err = p.run.runHere(p.run.newCall(ctx, began, func(ctx context.Context) error { return p.send(ctx, b) }))
+		err = p.run.runHere(ctx, began, func(ctx context.Context) error { return p.send(ctx, b) })
 	} else {
 		<-b.done
 		p.run.leave()
