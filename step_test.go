@@ -18,7 +18,7 @@ import (
 func BenchmarkStep(b *testing.B) {
 	ctx := context.Background()
 	b.Run("guard", func(b *testing.B) {
-		g := newGuard(b, immediate{}, cacheguard.Options[[]byte]{})
+		g := newGuard(b, immediate{at: time.Now()}, cacheguard.Options[[]byte]{})
 		load := loads(nil)
 		b.ReportAllocs()
 		for b.Loop() {
@@ -48,10 +48,13 @@ func BenchmarkStep(b *testing.B) {
 }
 
 // immediate is a store that has everything, and at once.
-type immediate struct{ store.Store }
+type immediate struct {
+	store.Store
+	at time.Time
+}
 
-func (immediate) Load(context.Context, store.Key) (store.Entry, error) {
-	return store.Entry{Kind: store.Value, Fresh: time.Hour, Left: time.Hour, Token: 1}, nil
+func (s immediate) Load(context.Context, store.Key) (store.Entry, error) {
+	return store.Entry{At: s.at, Kind: store.Value, Fresh: time.Hour, Left: time.Hour, Token: 1}, nil
 }
 
 func (immediate) Listen(string, func(store.Event)) (stop func()) { return func() {} }

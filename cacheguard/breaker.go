@@ -95,20 +95,20 @@ func (b *breaker) refused(op string) error {
 	return &store.Fault{Op: op, Class: store.ClassConnection, Err: errBreakerOpen}
 }
 
-// enter lets a call at the store when it has its turn, and returns that, to be
-// left, or the fault of a call that is not made.
-func (b *breaker) enter(ctx context.Context, op string, t *turn) (*turn, error) {
+// enter lets a call at the store when it has its turn, which is to be left, or
+// returns the fault of a call that is not made.
+func (b *breaker) enter(ctx context.Context, op string, e errand) error {
 	if err := b.refused(op); err != nil {
-		return nil, err
+		return err
 	}
-	if err := t.take(ctx, op); err != nil {
-		return nil, err
+	if err := b.turns.take(ctx, op, e); err != nil {
+		return err
 	}
 	if err := b.refused(op); err != nil { // those before it have found the store ill
-		t.leave()
-		return nil, err
+		b.turns.leave(e)
+		return err
 	}
-	return t, nil
+	return nil
 }
 
 // heard takes the result of a call that was sent at began.
@@ -179,11 +179,10 @@ func (b *breaker) probe(ctx context.Context, key store.Key) bool {
 }
 
 func (b *breaker) Load(ctx context.Context, key store.Key) (store.Entry, error) {
-	turn, err := b.enter(ctx, "load", b.turns.reads)
-	if err != nil {
+	if err := b.enter(ctx, "load", readsOne); err != nil {
 		return store.Entry{}, err
 	}
-	defer turn.leave()
+	defer b.turns.leave(readsOne)
 	began := b.tells.sent()
 	e, err := b.Store.Load(ctx, key)
 	b.heard("load", 1, began, err)
@@ -191,11 +190,10 @@ func (b *breaker) Load(ctx context.Context, key store.Key) (store.Entry, error) 
 }
 
 func (b *breaker) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
-	turn, err := b.enter(ctx, "claim", b.turns.of("claim"))
-	if err != nil {
+	if err := b.enter(ctx, "claim", begins); err != nil {
 		return store.Verdict{}, err
 	}
-	defer turn.leave()
+	defer b.turns.leave(begins)
 	began := b.tells.sent()
 	v, err := b.Store.Claim(ctx, c)
 	b.heard("claim", 1, began, err)
@@ -260,27 +258,27 @@ func (b *breaker) Renew(ctx context.Context, renewals []store.Renewal) []error {
 }
 
 func (b *breaker) call(ctx context.Context, op string, do func() error) error {
-	turn, err := b.enter(ctx, op, b.turns.of(op))
-	if err != nil {
+	e := errandOf(op)
+	if err := b.enter(ctx, op, e); err != nil {
 		return err
 	}
-	defer turn.leave()
+	defer b.turns.leave(e)
 	began := b.tells.sent()
-	err = do()
+	err := do()
 	b.heard(op, 1, began, err)
 	return err
 }
 
 func (b *breaker) callMany(ctx context.Context, op string, n int, do func() []error) []error {
-	turn, err := b.enter(ctx, op, b.turns.of(op))
-	if err != nil {
+	e := errandOf(op)
+	if err := b.enter(ctx, op, e); err != nil {
 		errs := make([]error, n)
 		for i := range errs {
 			errs[i] = err
 		}
 		return errs
 	}
-	defer turn.leave()
+	defer b.turns.leave(e)
 	began := b.tells.sent()
 	errs := do()
 	b.heard(op, n, began, errors.Join(errs...))

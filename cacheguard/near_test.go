@@ -1,6 +1,7 @@
 package cacheguard_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -266,4 +267,33 @@ func (l *listened) hear(ev store.Event) {
 	for _, fn := range l.fns {
 		fn(ev)
 	}
+}
+
+// A store that does not say when it was asked breaks its contract. What it brings
+// is served, and not kept.
+func TestWhatWasReadAtNoTimeIsNotCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &origin{takes: time.Millisecond}
+		s := newTap(memstore.New(memstore.Options{}))
+		g := newGuard(t, timeless{s}, options{Near: nearSecond})
+		time.Sleep(nearSecond.TTL) // before that it could be as new as the guard
+		mustGet(t, g, o, "k@0")
+		time.Sleep(nearSecond.TTL) // of what the load has left
+		reads := s.count("load")
+		for range 3 {
+			mustGet(t, g, o, "k@0")
+		}
+		if n := s.count("load") - reads; n != 3 {
+			t.Errorf("%d reads of the store for 3 hits, want each to ask", n)
+		}
+	})
+}
+
+// timeless is a store that does not say when it was asked.
+type timeless struct{ *tap }
+
+func (s timeless) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	e, err := s.tap.Load(ctx, key)
+	e.At = time.Time{}
+	return e, err
 }

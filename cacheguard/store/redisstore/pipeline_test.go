@@ -641,3 +641,38 @@ func TestADialThatHangsDoesNotOutliveTheBound(t *testing.T) {
 		t.Errorf("back after %v", took)
 	}
 }
+
+// An entry is as of before its question was sent, whoever has sent it: a copy of
+// it is counted from there. What was written since is as new as can be.
+func TestAnEntryIsAsOfBeforeItsQuestionWasSent(t *testing.T) {
+	s, g := gated(t, sharedServer(t).Addr, patient)
+	alone, joined := newKey(t), newKey(t)
+	open := g.shut()
+	defer open()
+	results := make(chan result, 2)
+	ask := func(key store.Key) {
+		e, err := s.Load(context.Background(), key)
+		results <- result{key, e, err}
+	}
+	go ask(alone)
+	eventually(t, "a read is under way", func() bool { return len(g.take()) == 1 })
+	go ask(joined)
+	eventually(t, "another has joined", func() bool { return s.Waiting() == 1 })
+	asked := time.Now()
+	writer := newStore(t, newClient(t, sharedServer(t).Addr), patient)
+	for _, key := range []store.Key{alone, joined} {
+		if err := writer.Set(t.Context(), store.Write{Key: key, Content: value("v")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open()
+	for range 2 {
+		r := <-results
+		if r.err != nil || r.entry.Kind != store.Value || r.entry.At.After(asked) {
+			t.Errorf("%+v, %v; want a value as of %v or earlier", r.entry, r.err, asked)
+		}
+		if r.entry.Age != 0 || r.entry.Fresh <= 0 || r.entry.Fresh > r.entry.TTL {
+			t.Errorf("it was written since, and is %v old and fresh for %v of %v", r.entry.Age, r.entry.Fresh, r.entry.TTL)
+		}
+	}
+}
