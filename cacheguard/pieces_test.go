@@ -406,37 +406,6 @@ func TestWhatEndsSomethingGoesFirstButNotAlone(t *testing.T) {
 	}
 }
 
-// Whoever leaves in the queue leaves nothing behind: as many calls as the store
-// carries still go on.
-func TestWhoLeavesBeforeHisTurnTakesNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBusy(10 * time.Millisecond)
-		b.carry = 2
-		g := newGuard(t, b, options{})
-		var wg sync.WaitGroup
-		for i := range 60 {
-			wg.Go(func() {
-				// Some of the ends fall on the instant at which a turn is handed on.
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*5*time.Millisecond)
-				defer cancel()
-				_ = g.Invalidate(ctx, fmt.Sprint(i))
-				_, _ = g.Do(ctx, fmt.Sprint(i), asked{})
-			})
-		}
-		wg.Wait()
-		time.Sleep(time.Minute) // what is to be told again has been
-		b.most.Store(0)
-		for i := range 6 {
-			wg.Go(func() { _, _ = g.Do(t.Context(), fmt.Sprint("another", i), asked{}) })
-		}
-		begin := time.Now()
-		wg.Wait()
-		if took := time.Since(begin); took != 30*time.Millisecond || b.most.Load() != 2 {
-			t.Errorf("six reads took %v, %d at once; want 30ms, two at once", took, b.most.Load())
-		}
-	})
-}
-
 // The wait for a turn has a bound, and ends with the caller.
 func TestTheWaitForATurnIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
