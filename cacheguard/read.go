@@ -27,12 +27,15 @@ type reading[V any] struct {
 // that was nothing and it stays, what the key's flight has brought. The error is
 // ctx's, or ErrClosed.
 //
-// A key that a flight of this process has found missing is not read, and nil is
-// returned: the caller can only join that. What it gets from there has rules of
-// its own (see outcome.upTo) that do not depend on a look. Nor does a miss,
-// whoever is told: the claim looks again.
+// A key that a flight of this process has found missing is not read: the caller
+// can only join that, and does so here, if it stays; else nil is returned. What
+// it gets from there has rules of its own (see outcome.upTo) that do not depend
+// on a look. Nor does a miss, whoever is told: the claim looks again.
 func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, q *question[V]) (*waiter[V], error) {
-	r, w, err := g.joinRead(ctx, sh, key, q)
+	// The flight asks nothing of it: neither a loader nor a place in a chain of
+	// loads nor a span.
+	stays := !q.asks && !g.tells.start.on() && linkFrom(ctx) == nil
+	r, w, err := g.joinRead(ctx, sh, key, q.arrival, stays)
 	switch {
 	case w == nil:
 		return nil, err
@@ -47,13 +50,20 @@ func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, q *questi
 }
 
 // joinRead begins a read of key, or joins the next one if one is under way. It
-// returns the reading if it has to be made, and the waiter that the caller is,
-// nil if it needs no read. The error is ErrClosed.
-func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, q *question[V]) (*reading[V], *waiter[V], error) {
+// returns the reading if it has to be made, and the waiter that the caller is;
+// nil if it needs no read and has not joined the key's flight. The error is
+// ErrClosed.
+func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arrival uint64, stays bool) (*reading[V], *waiter[V], error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.missing(key, q.arrival) {
-		return nil, nil, nil
+	if sh.missing(key, arrival) {
+		j := sh.joiners[key]
+		if _, paused := sh.pauses[key]; paused || !stays || j == nil {
+			return nil, nil, nil
+		}
+		w := &waiter[V]{since: g.now()}
+		j.push(w.comes())
+		return nil, w, nil
 	}
 	running := sh.reads[key]
 	if running == nil {
@@ -72,7 +82,7 @@ func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, q *qu
 		running.next = &reading[V]{ctx: ctx}
 		w = &running.next.first
 	}
-	w.stays = !q.asks && !g.tells.start.on() && linkFrom(ctx) == nil
+	w.stays = stays
 	running.next.line.push(w.comes())
 	return nil, w, nil
 }
