@@ -3,6 +3,7 @@ package cacheguard
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 )
 
@@ -11,16 +12,17 @@ import (
 var errAbandoned = errors.New("cacheguard: runtime.Goexit in a codec or hook ended a read")
 
 // reading is one read of the store and the callers of this process that share
-// it: those who were there before it was sent. Who comes while it is under way
-// shares the next one, which is sent as soon as this one is answered (S5). So a
-// hot key is read by one caller at a time, whatever their number.
+// it: those who were there before it was sent. Who comes later shares the next
+// one, which is sent when this one is answered (S5). So a hot key is read by one
+// caller at a time, whatever their number.
 type reading[V any] struct {
 	ctx   context.Context // of the caller who began it; for spans
 	first waiter[V]       // that caller
 	line  line[V]         // those who wait for it; guarded by the shard's mu
 	l     look[V]
 
-	next *reading[V] // for those who come while this one is under way; guarded by the shard's mu
+	sent bool        // who comes from now on shares the next one; guarded by the shard's mu
+	next *reading[V] // for those; guarded by the shard's mu
 }
 
 // look reads the store for a caller, who is then told what was found, or, if
@@ -70,21 +72,35 @@ func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arriv
 		if !g.tasks.enter() {
 			return nil, nil, ErrClosed
 		}
-		r := &reading[V]{ctx: ctx}
+		r := new(reading[V])
 		sh.reads[key] = r
-		if ctx.Done() != nil { // else this caller cannot leave, and can as well do the reading
-			r.line.push(r.first.comes())
+		if ctx.Done() == nil { // this caller cannot leave, and can as well do the reading
+			r.ctx, r.sent = ctx, true
+			return r, &r.first, nil
 		}
-		return r, &r.first, nil
+		return r, r.share(ctx), nil
 	}
-	w := new(waiter[V])
-	if running.next == nil {
-		running.next = &reading[V]{ctx: ctx}
-		w = &running.next.first
+	if running.sent {
+		if running.next == nil {
+			running.next = new(reading[V])
+		}
+		running = running.next
 	}
+	w := running.share(ctx)
 	w.stays = stays
-	running.next.line.push(w.comes())
 	return nil, w, nil
+}
+
+// share lets a caller wait for a read that has not been sent. mu is held.
+func (r *reading[V]) share(ctx context.Context) *waiter[V] {
+	w := &r.first
+	if r.ctx == nil {
+		r.ctx = ctx
+	} else {
+		w = new(waiter[V])
+	}
+	r.line.push(w.comes())
+	return w
 }
 
 // readHere makes one read on the caller's goroutine, and leaves those that have
@@ -105,9 +121,27 @@ func (g *Guard[V]) readHere(sh *shard[V], key string, r *reading[V]) {
 // share the next.
 func (g *Guard[V]) readAll(sh *shard[V], key string, r *reading[V]) {
 	defer g.tasks.leave()
-	for r != nil {
-		r = g.readOne(sh, key, r)
+	for r != nil && sh.send(key, r) {
+		if r = g.readOne(sh, key, r); r != nil {
+			// Those who were told just now may come again at once. If they are
+			// let do so first, all share one read, else they are two groups
+			// for ever, of which each waits for the other's.
+			runtime.Gosched()
+		}
 	}
+}
+
+// send closes the circle of those who share a read, which is about to be sent.
+// It reports false if there are none.
+func (s *shard[V]) send(key string, r *reading[V]) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.sent = true
+	if r.ctx == nil {
+		delete(s.reads, key)
+		return false
+	}
+	return true
 }
 
 // readOne makes a read, tells what it has brought, and returns the next one to
@@ -140,7 +174,10 @@ func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) (next *readi
 func (s *shard[V]) answered(key string, r *reading[V]) (next *reading[V], told released[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if next = r.next; next == nil {
+	if next = r.next; next == nil && r.line.head != r.line.tail {
+		next = new(reading[V]) // for those who come again
+	}
+	if next == nil {
 		delete(s.reads, key)
 	} else {
 		s.reads[key] = next
