@@ -108,44 +108,40 @@ func (o *outcome[V]) isFor(arrival uint64, since time.Duration, anew bool) bool 
 	return o.answers && o.upTo >= arrival
 }
 
-// join waits for the flight of key, which it begins if there is none. w is what
-// the caller was told of a look, nil if it needed none. The error is ctx's or
-// ErrCycle.
-func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *question[V], w *waiter[V]) (*waiter[V], error) {
-	if w == nil {
-		w = new(waiter[V])
-	}
+// join lets a caller wait for the flight of key, which it begins if there is
+// none, until it is told what that has brought. The error is ctx's or ErrCycle.
+func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *question[V], w *waiter[V]) error {
 	if p, left, ok := sh.resting(key); ok && p.err != nil {
 		// A cooldown that is known here needs no claim to be told again.
 		out := failed[V](cooling(p.err, left))
 		w.out = &out
-		return w, nil
+		return nil
 	}
 	done, err := g.waitsFor(ctx, key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer done()
-	w.since = g.now()
 	g.board(ctx, sh, key, q, w)
 	_, spanned := g.tells.begin(ctx, SpanInfo{Span: SpanWait, Key: key})
 	err = sh.await(ctx, w)
 	if spanned != nil {
 		spanned(w.spanEnd(err))
 	}
-	return w, err
+	return err
 }
 
 // board lets a caller join the flight of key, or begin it. Who asks has its
 // loader prepared in any case.
 func (g *Guard[V]) board(ctx context.Context, sh *shard[V], key string, q *question[V], w *waiter[V]) {
+	now := g.now()
 	if !q.asks {
-		if _, ok := sh.joins(key, w, nil); ok {
+		if _, ok := sh.joins(key, w, nil, now); ok {
 			return
 		}
 	}
 	f := g.newFlight(ctx, sh, key, q.reloader(key), w.look)
-	if begin, _ := sh.joins(key, w, f); begin {
+	if begin, _ := sh.joins(key, w, f, now); begin {
 		f.begin()
 	}
 }

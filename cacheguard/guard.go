@@ -216,14 +216,22 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 // round is one round of get. again: what came was not for this caller.
 func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *question[V]) (e Entry[V], err error, again bool) {
 	w, err := g.look(ctx, sh, key, q)
+	if w == nil {
+		w = new(waiter[V]) // the key is known to be missing
+	}
+	defer func() {
+		if w.joined {
+			q.waited += g.now() - w.since
+		}
+	}()
 	if err != nil {
 		return q.turnedDown, err, false
 	}
-	if w == nil || w.out == nil {
-		if w != nil {
-			if w.leads != nil {
-				defer sh.passOn(key, w.leads)
-			}
+	if w.leads != nil {
+		defer sh.passOn(key, w.leads)
+	}
+	if w.out == nil {
+		if w.look != nil {
 			if e, err, ok := g.found(ctx, sh, key, q, w); ok {
 				return e, err, false
 			}
@@ -231,11 +239,10 @@ func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *quest
 		if !q.loads() {
 			return q.turnedDown, ErrNotCached, false
 		}
-		if w, err = g.join(ctx, sh, key, q, w); err != nil {
+		if err = g.join(ctx, sh, key, q, w); err != nil {
 			return q.turnedDown, err, false
 		}
 	}
-	q.waited += g.now() - w.since
 	return g.brought(ctx, sh, key, q, w)
 }
 

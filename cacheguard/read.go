@@ -63,8 +63,8 @@ func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arriv
 		if _, paused := sh.pauses[key]; paused || !stays || j == nil {
 			return nil, nil, nil
 		}
-		w := &waiter[V]{since: g.now()}
-		j.push(w.comes())
+		w := new(waiter[V])
+		j.joins(w, g.now())
 		return nil, w, nil
 	}
 	running := sh.reads[key]

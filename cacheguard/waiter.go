@@ -23,7 +23,9 @@ type waiter[V any] struct {
 	first bool          // that read was made for this caller
 	leads *joiners[V]   // those who count on this caller to begin the flight
 	out   *outcome[V]   // what the flight has brought
-	since time.Duration // when it began to wait for the flight, on the guard's clock
+	since time.Duration // when it joined the flight, on the guard's clock
+
+	joined bool // it has
 
 	own *flight[V] // that it has begun
 
@@ -154,12 +156,17 @@ func (j *joiners[V]) ledBy(w *waiter[V]) {
 	}
 }
 
+// joins puts a caller among them.
+func (j *joiners[V]) joins(w *waiter[V], now time.Duration) {
+	w.joined, w.since = true, now
+	j.push(w.comes())
+}
+
 // take lets a caller whose read found nothing join, if it stays; else, or if
 // there is nobody yet to begin the flight, it is told.
 func (j *joiners[V]) take(w *waiter[V], now time.Duration, told *released[V]) {
 	if w.stays && w.look.found != outage && (j.led || j.begun) {
-		w.since = now
-		j.push(w)
+		j.joins(w, now)
 		return
 	}
 	j.ledBy(w)
@@ -169,7 +176,7 @@ func (j *joiners[V]) take(w *waiter[V], now time.Duration, told *released[V]) {
 // joins lets a caller wait for the flight of key, which f is to be if there is
 // none; begin tells that f is to be begun. It reports false, and does nothing,
 // if there is none and no f.
-func (s *shard[V]) joins(key string, w *waiter[V], f *flight[V]) (begin, ok bool) {
+func (s *shard[V]) joins(key string, w *waiter[V], f *flight[V], now time.Duration) (begin, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := s.joiners[key]
@@ -182,7 +189,7 @@ func (s *shard[V]) joins(key string, w *waiter[V], f *flight[V]) (begin, ok bool
 		j.begun, w.own = true, f
 		begin = true
 	}
-	j.push(w.comes())
+	j.joins(w, now)
 	return begin, true
 }
 
