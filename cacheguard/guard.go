@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -333,7 +334,7 @@ func (g *Guard[V]) now() time.Duration { return time.Since(g.epoch) }
 
 // newHolder returns the id of a new attempt to load.
 func (g *Guard[V]) newHolder() store.Holder {
-	return store.NewHolder(g.process, fmt.Sprint(g.attempts.Add(1)))
+	return store.NewHolder(g.process, strconv.FormatUint(g.attempts.Add(1), 10))
 }
 
 func (g *Guard[V]) key(id string) store.Key { return store.Key{Space: g.opts.Namespace, ID: id} }

@@ -80,20 +80,25 @@ func (l *line[V]) pop() *waiter[V] {
 	return w
 }
 
-// released are waiters that have left their line to be told.
-type released[V any] struct{ line line[V] }
+// released are waiters that have left their line to be told. They cannot leave
+// any more.
+type released[V any] struct{ head, tail *waiter[V] }
 
-// add takes a waiter that has been taken out of its line.
+// add takes a waiter that has been taken out of its line. mu is held.
 func (r *released[V]) add(w *waiter[V]) {
-	r.line.push(w)
-	w.in = nil // it cannot leave any more: it is told
+	if r.tail == nil {
+		r.head = w
+	} else {
+		r.tail.next = w
+	}
+	r.tail = w
 }
 
 // tell tells them. No lock is held.
 func (r *released[V]) tell() {
-	for w := r.line.head; w != nil; {
-		next := w.next // once it has been told it may stand in another line
-		w.prev, w.next = nil, nil
+	for w := r.head; w != nil; {
+		next := w.next
+		w.next = nil // once it has been told it may stand in another line
 		w.told <- struct{}{}
 		w = next
 	}
