@@ -18,6 +18,13 @@ var (
 // LeaseName is the name of a key's record.
 func LeaseName(key store.Key) string { return leaseName(entryName(key)) }
 
+// Scripts are the sources that are sent, by verb.
+var Scripts = map[string]string{
+	"claim": claimScript.source, "renew": renewScript.source, "release": releaseScript.source, "fill": fillScript.source,
+	"begin": beginScript.source, "set": setScript.source, "invalidate": invalidateScript.source, "expire": expireScript.source,
+	"check": checkLua,
+}
+
 // ThereLua reads the token of what is under the first key of a script, as there.
 func ThereLua() string { return luaSource("lua/part/there.lua") }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lua
+//go:embed lua/*.lua lua/part/*.lua
 var lua embed.FS
 
 var (
