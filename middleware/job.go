@@ -13,11 +13,17 @@ import (
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 )
 
-// job is one request on its way through the cache.
+// exchange is a request and the writer of its answer.
+type exchange struct {
+	c *Cache
+	w http.ResponseWriter
+	r *http.Request
+}
+
+// job is one request on its way through the cache, unless it is answered from
+// the near cache at once.
 type job struct {
-	c       *Cache
-	w       http.ResponseWriter
-	r       *http.Request
+	exchange
 	next    http.Handler
 	policy  *Policy // of its route
 	adm     admission

@@ -198,7 +198,11 @@ func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 			return
 		}
 	}
-	j := &job{c: c, w: w, r: r, next: next, policy: policy, adm: a, probing: probing, url: key, key: key, body: body, away: away, arrived: time.Now()}
+	x := exchange{c: c, w: w, r: r}
+	if !a.credentialed && !c.opts.DryRun && x.near(&a, key) {
+		return
+	}
+	j := &job{exchange: x, next: next, policy: policy, adm: a, probing: probing, url: key, key: key, body: body, away: away, arrived: time.Now()}
 	j.client.w = w
 	if c.opts.DryRun {
 		j.forward(fwdBypass, "dry-run")
