@@ -15,7 +15,7 @@ func (j *job) reply(p *response, e cacheguard.Entry[*response]) {
 	if j.aged && st.ttl >= 0 { // made stale by hand, by a tag, or a little early
 		st.ttl = -1
 	}
-	if e.State == cacheguard.Rebuilt || e.State == cacheguard.Followed {
+	if fromFlight(e) {
 		st = cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true, detail: p.unkept}
 	}
 	h := j.w.Header()

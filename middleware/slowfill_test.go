@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,5 +54,35 @@ func TestAClientWaitsForItsOwnHandlerAndNotForTheStore(t *testing.T) {
 		if n := len(b.cache.fillings.waiting); n != 0 {
 			t.Errorf("%d fills are waited for by nobody", n)
 		}
+	})
+}
+
+// slowSeats is a store that takes its time to write a seat.
+type slowSeats struct{ slowToFill }
+
+func (s slowSeats) Fill(ctx context.Context, g store.Grant, c store.Content) error {
+	if strings.HasSuffix(g.Key.Space, "-seats") {
+		return s.slowToFill.Fill(ctx, g, c)
+	}
+	return s.Store.Fill(ctx, g, c)
+}
+
+func TestAVariantsClientDoesNotWaitForItsSeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := benchOver(t, slowSeats{slowToFill{memstore.New(memstore.Options{}), time.Second}}, Options{}, func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			variantsOf("max-age=60")(w, r)
+		})
+		b.get("/p", "A", "1")
+		if a := b.get("/p", "A", "2"); a.body != "page 2" || a.took > time.Second+seatPatience || hasStatus(a, "; stored") {
+			t.Errorf("got %q after %v: %v", a.body, a.took, a.header)
+		}
+		if a := b.get("/p", "A", "2"); a.body != "page 2" || !hasStatus(a, "; collapsed") {
+			t.Errorf("who asks while a seat is looked for got %q, %v", a.body, a.header)
+		}
+		if a := b.get("/p", "A", "2"); !a.cached() {
+			t.Errorf("then: %v", a.header)
+		}
+		b.wantRuns(2)
 	})
 }
