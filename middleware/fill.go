@@ -418,6 +418,7 @@ func (f *fill) freshen(ctx context.Context, known *response, prev cacheguard.Ent
 	p := f.response(prev, v, merged)
 	p.status, p.body, p.trailer = known.status, known.body, known.trailer
 	p.ready()
+	f.settling(t, *p) // its client gets this, not the 304, whatever becomes of it
 	switch v.class {
 	case classStore:
 		err := f.tag(ctx, p, asked)

@@ -117,6 +117,10 @@ func (j *job) sendRange(body []byte) {
 // What the handler did in the end, is done here: a panic is raised, a short
 // body stays short.
 func (j *job) stream(t *run, own bool) {
+	if s := t.storing.Load(); own && s != nil && t.status == http.StatusNotModified {
+		j.replyOwn(t, cacheguard.Entry[*response]{Value: &s.shown}, false)
+		return
+	}
 	status, header, ok := t.head(j.r.Context())
 	if !ok {
 		if j.r.Context().Err() == nil {
