@@ -28,6 +28,7 @@ type Cache struct {
 
 	audience audience      // who waits for a run of this process
 	logins   recent        // what is known of the answers to requests with credentials
+	oneOffs  oneOffs       // and of variants that are asked for once
 	escapes  chan struct{} // runs of those who have waited too long
 	auditor  *auditor      // nil: off
 	waiting  atomic.Int64  // requests that wait for a run

@@ -15,7 +15,7 @@ func (j *job) reply(p *response, e cacheguard.Entry[*response]) {
 	if j.aged && st.ttl >= 0 { // made stale by hand, by a tag, or a little early
 		st.ttl = -1
 	}
-	if e.State == cacheguard.Rebuilt || e.State == cacheguard.Followed {
+	if fromFlight(e) {
 		st = cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true, detail: p.unkept}
 	}
 	j.client.begin()
@@ -135,6 +135,10 @@ func (x *exchange) sendRange(body []byte) {
 // What the handler did in the end, is done here: a panic is raised, a short
 // body stays short.
 func (j *job) stream(t *run, own bool) {
+	if s := t.storing.Load(); own && s != nil && t.status == http.StatusNotModified {
+		j.replyOwn(t, cacheguard.Entry[*response]{Value: &s.shown}, false)
+		return
+	}
 	status, header, ok := t.head(j.r.Context())
 	if !ok {
 		if j.r.Context().Err() == nil {
