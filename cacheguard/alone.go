@@ -120,10 +120,10 @@ func (l *loading[T]) await() result[T] {
 
 // pass answers a caller of a key that is not to be shared: a Do by telling it
 // so, a Get by its own load.
-func (g *Guard[V]) pass(ctx context.Context, sh *shard[V], key string, q *question[V], p *PassError, turnedDown Entry[V]) (Entry[V], error) {
+func (g *Guard[V]) pass(ctx context.Context, sh *shard[V], key string, q *question[V], p *PassError) (Entry[V], error) {
 	q.via = ViaPass
 	if q.asks {
-		return turnedDown, p
+		return q.turnedDown, p
 	}
 	if p, left, ok := sh.resting(key); ok && p.err != nil {
 		return Entry[V]{}, cooling(p.err, left)

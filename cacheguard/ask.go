@@ -74,6 +74,9 @@ type question[V any] struct {
 
 	reload Reloader[V] // once prepared
 
+	arrival    uint64   // its caller's number
+	turnedDown Entry[V] // what Accept did not take: better than nothing
+
 	how // for the report
 }
 

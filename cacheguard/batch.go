@@ -56,7 +56,7 @@ func newBatch[V any](g *Guard[V], ctx context.Context, load ManyLoader[V]) *batc
 
 // flight makes a flight of this batch.
 func (b *batch[V]) flight(key string, l *look[V]) *flight[V] {
-	f := b.g.newFlight(b.ctx, b.g.shards.of(key), key, b.reloader(key), *l)
+	f := b.g.newFlight(b.ctx, b.g.shards.of(key), key, b.reloader(key), l)
 	f.batch = b
 	if f.alone {
 		b.loads.expect(1)
@@ -77,8 +77,8 @@ func (b *batch[V]) rebuild(key string, l *look[V]) {
 	b.rebuilds = append(b.rebuilds, f)
 }
 
-// begun is called when all flights were begun: those that found another flight
-// of their key under way are not to be waited for.
+// begun is called when all of these flights were begun: those that found another
+// flight of their key under way are not to be waited for.
 func (b *batch[V]) begun(flights []*flight[V]) {
 	for _, f := range flights {
 		if other := f.sh.flight(f.key); other != nil && other != f {

@@ -38,6 +38,26 @@ func ExampleGuard_GetMany() {
 	// <nil>
 }
 
+// A near hit first, without what an answer from anywhere else needs: here the
+// reader of a document, who is only let in if it is of her team.
+func ExampleGuard_Near() {
+	guard, _ := cacheguard.New(memstore.New(memstore.Options{}), cacheguard.Options[string]{
+		Near: cacheguard.Near{MaxEntries: 1000},
+	})
+	defer guard.Close()
+	ctx := context.Background()
+	ofRed := func(e cacheguard.Entry[string]) bool { return strings.HasPrefix(e.Value, "red:") }
+
+	_, ok := guard.Near(ctx, "doc/1", ofRed)
+	fmt.Println(ok)
+	_, _ = guard.Get(ctx, "doc/1", func(context.Context, string) (string, error) { return "red: plans", nil })
+	e, ok := guard.Near(ctx, "doc/1", ofRed)
+	fmt.Println(e.Value, ok)
+	// Output:
+	// false
+	// red: plans true
+}
+
 // Some of the keys failed: the others are there.
 func ExampleManyError() {
 	guard, _ := cacheguard.New(memstore.New(memstore.Options{}), cacheguard.Options[string]{})

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
@@ -77,11 +75,12 @@ type outcome[V any] struct {
 }
 
 // spanEnd tells a caller's span how its wait has ended.
-func (o *outcome[V]) spanEnd(mine bool, err error) SpanEnd {
+func (w *waiter[V]) spanEnd(err error) SpanEnd {
 	if err != nil {
 		return SpanEnd{Err: err}
 	}
-	end := SpanEnd{Err: o.err, State: o.entry.State, Token: o.entry.Token, Coalesced: !mine}
+	o := w.out
+	end := SpanEnd{Err: o.err, State: o.entry.State, Token: o.entry.Token, Coalesced: !w.flew()}
 	if o.led && o.by != nil {
 		end.Load = o.by.under
 	}
@@ -109,38 +108,47 @@ func (o *outcome[V]) isFor(arrival uint64, since time.Duration, anew bool) bool 
 	return o.answers && o.upTo >= arrival
 }
 
-// join waits for the flight of key, which it begins if there is none. mine
-// tells whether this caller began it. It waits since the given instant. The
-// error is ctx's or ErrCycle.
-func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *question[V], l look[V], since time.Duration) (out outcome[V], mine bool, err error) {
+// join lets a caller wait for the flight of key, which it begins if there is
+// none, until it is told what that has brought. The error is ctx's or ErrCycle.
+func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *question[V], w *waiter[V]) error {
 	if p, left, ok := sh.resting(key); ok && p.err != nil {
 		// A cooldown that is known here needs no claim to be told again.
-		return failed[V](cooling(p.err, left)), false, nil
+		out := failed[V](cooling(p.err, left))
+		w.out = &out
+		return nil
 	}
 	done, err := g.waitsFor(ctx, key)
 	if err != nil {
-		return out, false, err
+		return err
 	}
 	defer done()
-	f := g.newFlight(ctx, sh, key, q.reloader(key), l)
-	defer func() { q.waited += g.now() - since }()
+	g.board(ctx, sh, key, q, w)
 	_, spanned := g.tells.begin(ctx, SpanInfo{Span: SpanWait, Key: key})
-	select {
-	case r := <-f.begin():
-		out = r.Val.(outcome[V])
-		mine = out.by == f
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+	err = sh.await(ctx, w)
 	if spanned != nil {
-		spanned(out.spanEnd(mine, err))
+		spanned(w.spanEnd(err))
 	}
-	return out, mine, err
+	return err
+}
+
+// board lets a caller join the flight of key, or begin it. Who asks has its
+// loader prepared in any case.
+func (g *Guard[V]) board(ctx context.Context, sh *shard[V], key string, q *question[V], w *waiter[V]) {
+	now := g.now()
+	if !q.asks {
+		if _, ok := sh.joins(key, w, nil, now); ok {
+			return
+		}
+	}
+	f := g.newFlight(ctx, sh, key, q.reloader(key), w.look)
+	if begin, _ := sh.joins(key, w, f, now); begin {
+		f.begin()
+	}
 }
 
 // rebuildInBackground begins a flight that nobody waits for, unless one is
 // running or the key is to be left alone.
-func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key string, q *question[V], l look[V]) {
+func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key string, q *question[V], l *look[V]) {
 	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil || !q.loads() || g.heldOff(sh, key) {
 		return
 	}
@@ -149,8 +157,11 @@ func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key st
 	f.begin()
 }
 
-// newFlight makes a flight that replaces what l has found.
-func (g *Guard[V]) newFlight(ctx context.Context, sh *shard[V], key string, load Reloader[V], l look[V]) *flight[V] {
+// newFlight makes a flight that replaces what l has found; nil: nothing.
+func (g *Guard[V]) newFlight(ctx context.Context, sh *shard[V], key string, load Reloader[V], l *look[V]) *flight[V] {
+	if l == nil {
+		l = &look[V]{}
+	}
 	return &flight[V]{
 		g: g, sh: sh, key: key, load: load, ctx: ctx,
 		prev: l.replaceable(), seen: l.token, cost: l.cost,
@@ -165,26 +176,30 @@ func (f *flight[V]) inBackground(early bool) {
 	f.ctx = withLink(f.ctx, nil) // it is nobody's part: the chain of loads that asked ends here
 }
 
-// begin starts the flight, or joins the one that the key has.
-func (f *flight[V]) begin() <-chan singleflight.Result {
-	return f.sh.rebuilds.DoChan(f.key, func() (any, error) {
-		out := f.run()
-		out.by = f
-		return out, nil
+// begin starts the flight, unless one of the key is running: who has joined is
+// told what that brings.
+func (f *flight[V]) begin() {
+	f.sh.rebuilds.DoChan(f.key, func() (any, error) {
+		out := failed[V](ErrClosed)
+		if f.g.tasks.enter() {
+			defer f.g.tasks.leave()
+			out = failed[V](errAbandoned) // should it not return
+			defer f.sh.landed(f, &out)
+			out = f.run()
+			out.by = f
+		} else {
+			f.sh.landed(f, &out)
+		}
+		return nil, nil
 	})
 }
 
 // run is a flight's life.
 func (f *flight[V]) run() outcome[V] {
-	if !f.g.tasks.enter() {
-		return failed[V](ErrClosed)
-	}
-	defer f.g.tasks.leave()
 	f.wake = make(chan store.Event, 1)
 	f.holder = f.g.newHolder()
 	// Registered before the claim is sent: no fill can fall between.
 	f.sh.register(f)
-	defer f.sh.unregister(f)
 	var out outcome[V]
 	if f.alone {
 		out = f.loadAlone()

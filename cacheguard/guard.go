@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -204,78 +205,107 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 		}
 	}
 	sh := g.shards.of(key)
-	arrival := sh.arrive()
-	var turnedDown Entry[V]
+	q.arrival = sh.arrive()
 	for range maxRounds {
-		e, err, again := g.round(ctx, sh, key, q, arrival, &turnedDown)
-		if !again {
+		if e, err, again := g.round(ctx, sh, key, q); !again {
 			return e, err
 		}
 	}
-	return turnedDown, fmt.Errorf("%w: %d answers in a row were not for this caller", ErrWaitLimit, maxRounds)
+	return q.turnedDown, fmt.Errorf("%w: %d answers in a row were not for this caller", ErrWaitLimit, maxRounds)
 }
 
 // round is one round of get. again: what came was not for this caller.
-func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *question[V], arrival uint64, turnedDown *Entry[V]) (e Entry[V], err error, again bool) {
-	l, r, err := g.look(ctx, sh, key, arrival)
-	if r != nil {
-		defer sh.sought(key, r)
+func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *question[V]) (e Entry[V], err error, again bool) {
+	w, err := g.look(ctx, sh, key, q)
+	if w == nil {
+		w = new(waiter[V]) // the key is known to be missing
 	}
-	mine := r != nil
+	defer func() {
+		if w.joined {
+			q.waited += g.now() - w.since
+		}
+	}()
+	if err != nil {
+		return q.turnedDown, err, false
+	}
+	if w.leads != nil {
+		defer sh.passOn(key, w.leads)
+	}
+	if w.out == nil {
+		if w.look != nil {
+			if e, err, ok := g.found(ctx, sh, key, q, w); ok {
+				return e, err, false
+			}
+		}
+		if !q.loads() {
+			return q.turnedDown, ErrNotCached, false
+		}
+		if err = g.join(ctx, sh, key, q, w); err != nil {
+			return q.turnedDown, err, false
+		}
+	}
+	return g.brought(ctx, sh, key, q, w)
+}
+
+// found turns what a look has found into an answer, if it is one for this
+// caller.
+func (g *Guard[V]) found(ctx context.Context, sh *shard[V], key string, q *question[V], w *waiter[V]) (e Entry[V], err error, ok bool) {
+	l := w.look
 	switch {
-	case err != nil:
-		return *turnedDown, err, false
 	case l.found == pass:
-		e, err = g.pass(ctx, sh, key, q, &PassError{For: l.entry.Left}, *turnedDown)
-		return e, err, false
+		e, err = g.pass(ctx, sh, key, q, &PassError{For: l.entry.Left})
+		return e, err, true
 	case l.found == hit && !q.anew:
 		if use := q.use(l.entry); use != Reload {
-			if use == TakeAndRefresh || mine && g.drawsEarly(l) {
+			if use == TakeAndRefresh || w.first && g.drawsEarly(l) {
 				g.rebuildInBackground(ctx, sh, key, q, l)
 			}
-			l.entry.Coalesced, q.via = !mine, ViaStore
-			return l.entry, l.entry.absent(), false
+			e = l.entry
+			e.Coalesced, q.via = !w.first, ViaStore
+			return e, e.absent(), true
 		}
-		*turnedDown = l.entry
+		q.turnedDown = l.entry
 	case l.found == outage && !l.untrusted:
 		if e, ok := g.nearKnown(key); ok && !q.anew && q.use(e) != Reload {
 			q.via = ViaNear
-			return e, e.absent(), false
+			return e, e.absent(), true
 		}
 		if g.opts.Outage == FailFast {
-			return *turnedDown, l.err, false
+			return q.turnedDown, l.err, true
 		}
 	}
-	if !q.loads() {
-		return *turnedDown, ErrNotCached, false
-	}
-	since := g.now()
-	out, mine, err := g.join(ctx, sh, key, q, l, since)
+	return e, nil, false
+}
+
+// brought turns what a flight has brought into what a caller gets, if it is for
+// this caller.
+func (g *Guard[V]) brought(ctx context.Context, sh *shard[V], key string, q *question[V], w *waiter[V]) (e Entry[V], err error, again bool) {
+	out, mine := w.out, w.flew()
 	switch {
-	case err != nil:
-		return *turnedDown, err, false
-	case !out.isFor(arrival, since, q.anew):
+	case !out.isFor(q.arrival, w.since, q.anew):
 		return e, nil, true
 	case out.err == nil && !(mine && out.led) && q.use(out.entry) == Reload:
-		*turnedDown = out.entry // nobody is asked about what its own load has brought
+		q.turnedDown = out.entry // nobody is asked about what its own load has brought
 		return e, nil, true
 	}
 	q.via = ViaFlight
-	e, err = g.answer(ctx, sh, key, q, out, mine, *turnedDown)
+	e, err = g.answer(ctx, sh, key, q, out, mine)
 	return e, err, false
 }
 
 // answer turns what a flight brought into what a caller gets.
-func (g *Guard[V]) answer(ctx context.Context, sh *shard[V], key string, q *question[V], out outcome[V], mine bool, turnedDown Entry[V]) (Entry[V], error) {
+func (g *Guard[V]) answer(ctx context.Context, sh *shard[V], key string, q *question[V], out *outcome[V], mine bool) (Entry[V], error) {
+	if out.err == nil {
+		e := out.entry
+		e.Coalesced = !mine
+		return e, e.absent()
+	}
 	var p *PassError
 	switch {
-	case out.err == nil:
-		out.entry.Coalesced = !mine
-		return out.entry, out.entry.absent()
 	case !errors.As(out.err, &p):
-		return turnedDown, out.err
+		return q.turnedDown, out.err
 	case !mine || !out.led: // another's load, in this process or elsewhere
-		return g.pass(ctx, sh, key, q, p, turnedDown)
+		return g.pass(ctx, sh, key, q, p)
 	case q.asks:
 		return out.entry, p
 	}
@@ -304,7 +334,7 @@ func (g *Guard[V]) now() time.Duration { return time.Since(g.epoch) }
 
 // newHolder returns the id of a new attempt to load.
 func (g *Guard[V]) newHolder() store.Holder {
-	return store.NewHolder(g.process, fmt.Sprint(g.attempts.Add(1)))
+	return store.NewHolder(g.process, strconv.FormatUint(g.attempts.Add(1), 10))
 }
 
 func (g *Guard[V]) key(id string) store.Key { return store.Key{Space: g.opts.Namespace, ID: id} }

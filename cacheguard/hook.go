@@ -88,10 +88,13 @@ type startHook struct {
 	off atomic.Bool
 }
 
+// on tells whether it is to be called.
+func (h *startHook) on() bool { return h.fn != nil && !h.off.Load() }
+
 // begin calls the hook, if it is on. The context it returns is never nil; the
 // function is nil if nobody wants to hear of the end.
 func (h *startHook) begin(r *panics, ctx context.Context, info SpanInfo) (context.Context, func(SpanEnd)) {
-	if h.fn == nil || h.off.Load() {
+	if !h.on() {
 		return ctx, nil
 	}
 	return h.call(r, ctx, info)

@@ -122,7 +122,7 @@ func (g *Guard[V]) judge(l *look[V], key string, e store.Entry) {
 // drawsEarly decides whether a fresh hit is rebuilt while it is served. It is
 // asked once per look, not once per caller: the callers that share a look are
 // one reader to XFetch.
-func (g *Guard[V]) drawsEarly(l look[V]) bool {
+func (g *Guard[V]) drawsEarly(l *look[V]) bool {
 	return early(g.opts.EarlyRefresh, l.cost, l.entry.Left, rand.Float64())
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
@@ -156,7 +154,7 @@ func (m *many[V]) round(ctx context.Context) error {
 			passed = append(passed, key)
 			continue
 		case hit:
-			if l.entry.State == Stale || m.g.drawsEarly(*l) {
+			if l.entry.State == Stale || m.g.drawsEarly(l) {
 				b.rebuild(key, l)
 			}
 			m.settle(key, ViaStore, l.entry, l.entry.absent())
@@ -232,8 +230,14 @@ func (m *many[V]) look(ctx context.Context, keys []string) ([]*look[V], error) {
 // wait collects what the flights bring.
 func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], passed []string) (err error) {
 	since := m.g.now()
-	channels := make([]<-chan singleflight.Result, len(flights))
-	for i, f := range flights {
+	waiters := make(map[string]*waiter[V], len(flights))
+	defer func() {
+		for key, w := range waiters {
+			m.g.shards.of(key).left(w)
+		}
+	}()
+	begun := make([]*flight[V], 0, len(flights))
+	for _, f := range flights {
 		done, err := m.g.waitsFor(ctx, f.key)
 		if err != nil {
 			m.settle(f.key, 0, Entry[V]{}, err)
@@ -241,12 +245,19 @@ func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], p
 			continue
 		}
 		defer done()
-		channels[i] = f.begin()
+		w := new(waiter[V])
+		waiters[f.key] = w
+		if begin, _ := f.sh.joins(f.key, w, f, since); !begin {
+			f.leaveBatch()
+			continue
+		}
+		f.begin()
+		begun = append(begun, f)
 	}
 	for _, f := range b.rebuilds {
 		f.begin()
 	}
-	b.begun(flights)
+	b.begun(begun)
 	b.begun(b.rebuilds)
 	if len(flights) > 0 {
 		defer m.beginWait(ctx, len(flights))(&err)
@@ -254,16 +265,11 @@ func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], p
 	if err := m.loadPassed(ctx, passed); err != nil {
 		return err
 	}
-	for i, f := range flights {
-		if channels[i] == nil {
-			continue
+	for key, w := range waiters {
+		if err := m.g.shards.of(key).await(ctx, w); err != nil {
+			return err
 		}
-		select {
-		case r := <-channels[i]:
-			m.brought(f, r.Val.(outcome[V]), since)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		m.brought(key, w)
 	}
 	return nil
 }
@@ -289,19 +295,20 @@ func (m *many[V]) waitedFor() time.Duration {
 	return m.waited + time.Since(m.waiting)
 }
 
-// brought takes what a flight has brought, if it is for this caller, who has
-// waited since an instant.
-func (m *many[V]) brought(f *flight[V], out outcome[V], since time.Duration) {
+// brought takes what a flight has brought, if it is for this caller.
+func (m *many[V]) brought(key string, w *waiter[V]) {
 	var p *PassError
+	out := w.out
 	switch {
-	case !out.isFor(m.want[f.key], since, false):
-	case errors.As(out.err, &p) && (out.by != f || !out.led):
+	case !out.isFor(m.want[key], w.since, false):
+	case errors.As(out.err, &p) && !(w.flew() && out.led):
 		// For its own caller alone: the next round finds the mark.
 	case out.err == nil || p != nil:
-		out.entry.Coalesced = out.by != f
-		m.settle(f.key, ViaFlight, out.entry, out.entry.absent())
+		e := out.entry
+		e.Coalesced = !w.flew()
+		m.settle(key, ViaFlight, e, e.absent())
 	default:
-		m.settle(f.key, ViaFlight, Entry[V]{}, out.err)
+		m.settle(key, ViaFlight, Entry[V]{}, out.err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cacheguard
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"time"
@@ -146,6 +147,23 @@ func (n *near[V]) size(weighed bool) (entries int, bytes int64) {
 
 func (n *near[V]) drop(key string) { n.cache.Invalidate(key) }
 func (n *near[V]) forget()         { n.cache.InvalidateAll() }
+
+// Near answers from the near cache alone, if it has a copy of key that Get would
+// return and that accept takes. Otherwise ok is false, and nothing has happened:
+// neither the store was asked nor a hook called. It is the short way of a caller
+// for whom [Guard.Do] needs much to be prepared that a near hit has no use for,
+// and who falls back on Do. accept runs on the caller's goroutine, at most once.
+func (g *Guard[V]) Near(ctx context.Context, key string, accept func(Entry[V]) bool) (e Entry[V], ok bool) {
+	if g.near == nil || g.ctx.Err() != nil || ctx.Err() != nil {
+		return Entry[V]{}, false
+	}
+	e, ok = g.near.served(key, g.now)
+	if !ok || e.isAbsent() || !accept(e) {
+		return Entry[V]{}, false
+	}
+	e, _ = g.answered(key, how{via: ViaNear}, e, nil)
+	return e, true
+}
 
 // nearKnown returns the copy of key for when the store cannot be asked.
 func (g *Guard[V]) nearKnown(key string) (Entry[V], bool) {

@@ -2,6 +2,7 @@ package cacheguard_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -225,6 +226,77 @@ func TestNearCacheIsBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestNearAnswersFromTheNearCacheAlone(t *testing.T) {
+	take := func(cacheguard.Entry[string]) bool { return true }
+	synctest.Test(t, func(t *testing.T) {
+		var answers notes[cacheguard.AnswerInfo]
+		o := &origin{takes: time.Millisecond}
+		s := newTap(memstore.New(memstore.Options{}))
+		g := newGuard(t, s, options{
+			Near:        nearSecond,
+			NegativeTTL: time.Minute,
+			Clone:       func(v string) string { return "a clone of " + v },
+			Hooks:       cacheguard.Hooks{Answer: answers.add},
+		})
+		silent := func(when, key string, ctx contextType, accept func(cacheguard.Entry[string]) bool) {
+			t.Helper()
+			reads, told := s.count("load"), len(answers.list())
+			if e, ok := g.Near(ctx, key, accept); ok || e != (cacheguard.Entry[string]{}) {
+				t.Errorf("%s: %+v, %v; want nothing", when, e, ok)
+			}
+			if s.count("load") != reads || len(answers.list()) != told {
+				t.Errorf("%s: the store was asked or a hook called", when)
+			}
+		}
+		never := func(cacheguard.Entry[string]) bool {
+			t.Error("asked about what there is not")
+			return true
+		}
+		silent("before anything was loaded", "k", t.Context(), never)
+
+		mustGet(t, g, o, "a clone of k@0")
+		time.Sleep(time.Second / 2)
+		reads, told := s.count("load"), len(answers.list())
+		e, ok := g.Near(t.Context(), "k", take)
+		if !ok || e.Value != "a clone of k@0" || e.State != cacheguard.Fresh || e.Age < time.Second/2 || e.Left <= 0 || e.Token == 0 {
+			t.Errorf("Near = %+v, %v", e, ok)
+		}
+		list := answers.list()
+		if s.count("load") != reads || len(list) != told+1 || list[told].Via != cacheguard.ViaNear || list[told].Key != "k" {
+			t.Errorf("the store was asked %d times, the hook told %+v", s.count("load")-reads, list[told:])
+		}
+
+		silent("not taken", "k", t.Context(), func(cacheguard.Entry[string]) bool { return false })
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		silent("for a caller who has left", "k", ctx, never)
+		if _, err := g.Get(t.Context(), "none", func(contextType, string) (string, error) { return "", cacheguard.ErrNotFound }); !errors.Is(err, cacheguard.ErrNotFound) {
+			t.Fatal(err)
+		}
+		silent("of what the origin does not have", "none", t.Context(), never)
+		time.Sleep(time.Second / 2)
+		silent("after the copy's TTL", "k", t.Context(), never)
+
+		mustGet(t, g, o, "a clone of k@0")
+		if err := g.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		silent("after an invalidation", "k", t.Context(), never)
+		mustGet(t, g, o, "a clone of k@0")
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
+		}
+		silent("after Close", "k", t.Context(), never)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, memstore.New(memstore.Options{}), options{})
+		mustGet(t, g, &origin{takes: time.Millisecond}, "k@0")
+		if _, ok := g.Near(t.Context(), "k", take); ok {
+			t.Error("a guard without a near cache answers from it")
+		}
+	})
 }
 
 func TestCloneGivesEachCallerAValueOfItsOwn(t *testing.T) {

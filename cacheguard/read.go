@@ -3,6 +3,8 @@ package cacheguard
 import (
 	"context"
 	"errors"
+	"runtime"
+	"time"
 )
 
 // errAbandoned is the fault of a read whose goroutine was ended by the user's
@@ -10,85 +12,95 @@ import (
 var errAbandoned = errors.New("cacheguard: runtime.Goexit in a codec or hook ended a read")
 
 // reading is one read of the store and the callers of this process that share
-// it: those who were there before it was sent. Who comes while it is under way
-// shares the next one, which is sent as soon as this one is answered (S5). So a
-// hot key is read by one caller at a time, whatever their number.
+// it: those who were there before it was sent. Who comes later shares the next
+// one, which is sent when this one is answered (S5). So a hot key is read by one
+// caller at a time, whatever their number.
 type reading[V any] struct {
-	ctx  context.Context // of the caller who began it; for spans
-	done chan struct{}   // closed when l is there; nil if nobody waits for it
-	l    look[V]
+	ctx   context.Context // of the caller who began it; for spans
+	first waiter[V]       // that caller
+	line  line[V]         // those who wait for it; guarded by the shard's mu
+	l     look[V]
 
-	next *reading[V] // for those who come while this one is under way; guarded by the shard's mu
-	gone bool        // the caller who began it has left; guarded by the shard's mu
+	sent bool        // who comes from now on shares the next one; guarded by the shard's mu
+	next *reading[V] // for those; guarded by the shard's mu
 }
 
-// look reads the store for a caller. If the read was made for this caller it is
-// returned as well, and the caller must give it to sought in the end. The error
-// is ctx's, or ErrClosed.
+// look reads the store for a caller, who is then told what was found, or, if
+// that was nothing and it stays, what the key's flight has brought. The error is
+// ctx's, or ErrClosed.
 //
 // A key that a flight of this process has found missing is not read: the caller
-// can only join that. What it gets from there has rules of its own (see
-// outcome.upTo) that do not depend on a look. Nor does a miss, whoever is told:
-// the claim looks again.
-func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, arrival uint64) (l look[V], mine *reading[V], err error) {
-	r, role := g.joinRead(ctx, sh, key, arrival)
-	switch role {
-	case readRefused:
-		return l, nil, ErrClosed
-	case readNeedless:
-		return l, nil, nil
-	case readFirst:
-		mine = r
-		if ctx.Done() == nil {
-			// This caller cannot leave, so it can as well do the reading.
-			g.readHere(sh, key, r)
-			return r.l, mine, nil
-		}
-		r.done = make(chan struct{})
+// can only join that, and does so here, if it stays; else nil is returned. What
+// it gets from there has rules of its own (see outcome.upTo) that do not depend
+// on a look. Nor does a miss, whoever is told: the claim looks again.
+func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, q *question[V]) (*waiter[V], error) {
+	// The flight asks nothing of it: neither a loader nor a place in a chain of
+	// loads nor a span.
+	stays := !q.asks && !g.tells.start.on() && linkFrom(ctx) == nil
+	r, w, err := g.joinRead(ctx, sh, key, q.arrival, stays)
+	switch {
+	case w == nil:
+		return nil, err
+	case r == nil:
+	case w.told == nil:
+		g.readHere(sh, key, r)
+		return w, nil
+	default:
 		go g.readAll(sh, key, r)
-	case readNext:
-		mine = r
 	}
-	select {
-	case <-r.done:
-		return r.l, mine, nil
-	case <-ctx.Done():
-		return l, mine, ctx.Err()
-	}
+	return w, sh.await(ctx, w)
 }
 
-// readRole is what a caller is to the reading that it joins.
-type readRole uint8
-
-const (
-	readRefused  readRole = iota // the guard is closed
-	readNeedless                 // the key is known to be missing
-	readFirst                    // it has to be started, by this caller
-	readNext                     // it is started when the one under way is answered; this caller was its first
-	readShared                   // as readNext, of another caller
-)
-
-// joinRead begins a read of key, or joins the next one if one is under way.
-func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arrival uint64) (*reading[V], readRole) {
+// joinRead begins a read of key, or joins the next one if one is under way. It
+// returns the reading if it has to be made, and the waiter that the caller is;
+// nil if it needs no read and has not joined the key's flight. The error is
+// ErrClosed.
+func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arrival uint64, stays bool) (*reading[V], *waiter[V], error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.missing(key, arrival) {
-		return nil, readNeedless
-	}
-	switch running := sh.reads[key]; {
-	case running == nil:
-		if !g.tasks.enter() {
-			return nil, readRefused
+		j := sh.joiners[key]
+		if _, paused := sh.pauses[key]; paused || !stays || j == nil {
+			return nil, nil, nil
 		}
-		r := &reading[V]{ctx: ctx}
-		sh.reads[key] = r
-		return r, readFirst
-	case running.next == nil:
-		running.next = &reading[V]{ctx: ctx, done: make(chan struct{})}
-		return running.next, readNext
-	default:
-		return running.next, readShared
+		w := new(waiter[V])
+		j.joins(w, g.now())
+		return nil, w, nil
 	}
+	running := sh.reads[key]
+	if running == nil {
+		if !g.tasks.enter() {
+			return nil, nil, ErrClosed
+		}
+		r := new(reading[V])
+		sh.reads[key] = r
+		if ctx.Done() == nil { // this caller cannot leave, and can as well do the reading
+			r.ctx, r.sent = ctx, true
+			return r, &r.first, nil
+		}
+		return r, r.share(ctx), nil
+	}
+	if running.sent {
+		if running.next == nil {
+			running.next = new(reading[V])
+		}
+		running = running.next
+	}
+	w := running.share(ctx)
+	w.stays = stays
+	return nil, w, nil
+}
+
+// share lets a caller wait for a read that has not been sent. mu is held.
+func (r *reading[V]) share(ctx context.Context) *waiter[V] {
+	w := &r.first
+	if r.ctx == nil {
+		r.ctx = ctx
+	} else {
+		w = new(waiter[V])
+	}
+	r.line.push(w.comes())
+	return w
 }
 
 // readHere makes one read on the caller's goroutine, and leaves those that have
@@ -109,19 +121,39 @@ func (g *Guard[V]) readHere(sh *shard[V], key string, r *reading[V]) {
 // share the next.
 func (g *Guard[V]) readAll(sh *shard[V], key string, r *reading[V]) {
 	defer g.tasks.leave()
-	for r != nil {
-		r = g.readOne(sh, key, r)
+	for r != nil && sh.send(key, r) {
+		if r = g.readOne(sh, key, r); r != nil {
+			// Those who were told just now may come again at once. If they are
+			// let do so first, all share one read, else they are two groups
+			// for ever, of which each waits for the other's.
+			runtime.Gosched()
+		}
 	}
 }
 
-// readOne makes a read, hands out what it has brought, and returns the next one
-// to be made.
-func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) *reading[V] {
+// send closes the circle of those who share a read, which is about to be sent.
+// It reports false if there are none.
+func (s *shard[V]) send(key string, r *reading[V]) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.sent = true
+	if r.ctx == nil {
+		delete(s.reads, key)
+		return false
+	}
+	return true
+}
+
+// readOne makes a read, tells what it has brought, and returns the next one to
+// be made.
+func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) (next *reading[V]) {
 	returned := false
+	var told released[V]
 	defer func() {
 		if !returned {
-			sh.abandonReads(key, r) // runtime.Goexit in a codec or hook
+			told = sh.abandonReads(key, r) // runtime.Goexit in a codec or hook
 		}
+		told.tell()
 	}()
 	_, spanned := g.tells.begin(r.ctx, SpanInfo{Span: SpanLookup, Key: key})
 	r.l = g.lookNow(sh, key)
@@ -129,70 +161,84 @@ func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) *reading[V] 
 		spanned(SpanEnd{Err: r.l.err, State: r.l.entry.State, Token: r.l.entry.Token})
 	}
 	returned = true
-	return sh.answered(key, r)
+	if r.l.found == hit || r.l.found == pass {
+		next, told = sh.answered(key, r)
+	} else {
+		told = sh.nothing(key, r, g.now())
+	}
+	return next
 }
 
-// answered hands out what a read has brought, and returns the next one to be
-// sent.
-//
-// What is not there is not read again for those who share the next read: like
-// everybody who is told of a miss they are to join the key's flight, which looks
-// again. (Nor is a store that does not answer asked once more.) That flight is
-// about to be begun, but on a busy machine it can take a while until it is
-// registered; so whoever comes until then finds the seeker.
-func (s *shard[V]) answered(key string, r *reading[V]) *reading[V] {
+// answered ends a read that has brought an answer, and returns the next one to
+// be made and those who are to be told.
+func (s *shard[V]) answered(key string, r *reading[V]) (next *reading[V], told released[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := r.next
-	if r.done != nil {
-		defer close(r.done)
+	if next = r.next; next == nil && r.line.head != r.line.tail {
+		next = new(reading[V]) // for those who come again
 	}
-	if r.l.found == hit || r.l.found == pass {
-		if next == nil {
-			delete(s.reads, key)
-		} else {
-			s.reads[key] = next
-		}
-		return next
+	if next == nil {
+		delete(s.reads, key)
+	} else {
+		s.reads[key] = next
 	}
+	r.release(&told)
+	return next, told
+}
+
+// release takes all who share a read out of its line. mu is held.
+func (r *reading[V]) release(told *released[V]) {
+	r.first.look, r.first.first = &r.l, true // also if it does not wait
+	for w := r.line.pop(); w != nil; w = r.line.pop() {
+		w.look = &r.l
+		told.add(w)
+	}
+}
+
+// nothing ends a read that has brought nothing for those who share it, or whose
+// store did not answer, and returns those who are to be told.
+//
+// What is not there is not read again for those who share the next read: they
+// are to join the key's flight, which looks again. (Nor is a store that does not
+// answer asked once more.) One of them is told first, to begin that flight; who
+// stays is told when it has landed. On a busy machine it can take a while until
+// the flight is registered; whoever comes until then finds those who wait for it.
+func (s *shard[V]) nothing(key string, r *reading[V], now time.Duration) (told released[V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.reads, key)
-	s.seek(key, r)
-	if next != nil {
+	j := s.joinersOf(key, true)
+	r.first.look = &r.l
+	if r.first.told == nil { // it does not wait
+		j.ledBy(&r.first)
+	}
+	for w := r.line.pop(); w != nil; w = r.line.pop() {
+		w.look = &r.l
+		j.take(w, now, &told)
+	}
+	if next := r.next; next != nil {
 		next.l = r.l
 		next.l.upTo = 0 // it was sent before they came
-		s.seek(key, next)
-		close(next.done)
+		for w := next.line.pop(); w != nil; w = next.line.pop() {
+			w.look = &next.l
+			j.take(w, now, &told)
+		}
 	}
-	return nil
+	if !j.led && !j.begun {
+		delete(s.joiners, key) // all have left
+	}
+	return told
 }
 
-// seek notes that the caller who began r is about to begin the key's flight. mu
-// is held.
-func (s *shard[V]) seek(key string, r *reading[V]) {
-	if !r.gone && s.seekers[key] == nil {
-		s.seekers[key] = r
-	}
-}
-
-// sought says that the caller who began r has begun the flight, or has left.
-func (s *shard[V]) sought(key string, r *reading[V]) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.gone = true
-	if s.seekers[key] == r {
-		delete(s.seekers, key)
-	}
-}
-
-// abandonReads ends a read that will bring nothing.
-func (s *shard[V]) abandonReads(key string, r *reading[V]) {
+// abandonReads ends a read that will bring nothing, and the one that was to
+// follow.
+func (s *shard[V]) abandonReads(key string, r *reading[V]) (told released[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.reads, key)
 	for ; r != nil; r = r.next {
 		r.l = look[V]{found: outage, err: errAbandoned}
-		if r.done != nil {
-			close(r.done)
-		}
+		r.release(&told)
 	}
+	return told
 }

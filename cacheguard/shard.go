@@ -28,7 +28,7 @@ type shard[V any] struct {
 	mu      sync.Mutex
 	flights map[string]*flight[V]  // running flights; guarded by mu
 	reads   map[string]*reading[V] // reads of the store under way; guarded by mu
-	seekers map[string]*reading[V] // reads that found nothing, whose caller is about to begin a flight; guarded by mu
+	joiners map[string]*joiners[V] // callers that wait for a flight, running or about to begin; guarded by mu
 	pauses  map[string]pause       // keys that are left alone for a while; guarded by mu
 	holds   holdOffs               // keys that were written a moment ago; guarded by mu
 
@@ -51,15 +51,6 @@ func (s *shard[V]) register(f *flight[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flights[f.key] = f
-	delete(s.seekers, f.key)
-}
-
-func (s *shard[V]) unregister(f *flight[V]) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.flights[f.key] == f {
-		delete(s.flights, f.key)
-	}
 }
 
 // flight returns the running flight of a key, or nil.
@@ -76,7 +67,8 @@ func (s *shard[V]) flight(key string) *flight[V] {
 func (s *shard[V]) missing(key string, arrival uint64) bool {
 	f := s.flights[key]
 	if f == nil {
-		return s.seekers[key] != nil
+		j := s.joiners[key]
+		return j != nil && j.missing && !j.overtaken
 	}
 	f.newest = max(f.newest, arrival)
 	return f.missing && !f.overtaken
@@ -113,7 +105,9 @@ func (s *shard[V]) overtake(g *Guard[V], key string) *flight[V] {
 		s.holds.begin(key, time.Now(), d)
 	}
 	delete(s.pauses, key)
-	delete(s.seekers, key)
+	if j := s.joiners[key]; j != nil {
+		j.overtaken = true
+	}
 	f := s.flights[key]
 	if f != nil {
 		f.overtaken = true
@@ -132,7 +126,7 @@ func newShards[V any]() *shards[V] {
 	for i := range s.table {
 		s.table[i].flights = make(map[string]*flight[V])
 		s.table[i].reads = make(map[string]*reading[V])
-		s.table[i].seekers = make(map[string]*reading[V])
+		s.table[i].joiners = make(map[string]*joiners[V])
 		s.table[i].pauses = make(map[string]pause)
 	}
 	return s

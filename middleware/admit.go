@@ -128,7 +128,9 @@ func (o *Options) cookiesKnown(lines []string) bool {
 func cookies(lines []string) func(yield func(name, value string) bool) {
 	return func(yield func(name, value string) bool) {
 		for _, line := range lines {
-			for part := range strings.SplitSeq(line, ";") {
+			for line != "" {
+				var part string
+				part, line, _ = strings.Cut(line, ";")
 				if part = trimOWS(part); part == "" {
 					continue
 				}

@@ -62,6 +62,19 @@ func (a *audience) leave(key string, j *job) {
 	}
 }
 
+// visit shows those who wait for key, until f has seen enough. They stay where
+// they are meanwhile.
+func (a *audience) visit(key string, f func(*job) (more bool)) {
+	s := a.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for j := range s.waiting[key] {
+		if !f(j) {
+			return
+		}
+	}
+}
+
 // curtain returns the number that tells who was there before now.
 func (a *audience) curtain() uint64 { return a.count.Add(1) }
 

@@ -161,9 +161,7 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 // lets its client go if it takes long to find out how.
 func (f *fill) settling(t *run, p response) {
 	t.storing.Store(&storing{shown: p, wait: f.wait})
-	if f.leader.Load() != nil {
-		time.AfterFunc(settlePatience, func() { f.wait.end(errFilling) })
-	}
+	f.letGoAfter(settlePatience)
 }
 
 // storing says what is kept, and lets the client go if it takes long to be
@@ -173,6 +171,14 @@ func (f *fill) storing(ctx context.Context, t *run, p response) {
 	t.storing.Store(s)
 	if token, leased := tokenctx.FromContext(ctx); leased {
 		f.c.fillings.expect(f, token, s)
+	}
+}
+
+// letGoAfter has the client that this is a run for answered with what the handler
+// said, if it still waits by then for what becomes of that.
+func (f *fill) letGoAfter(patience time.Duration) {
+	if f.leader.Load() != nil {
+		time.AfterFunc(patience, func() { f.wait.end(errFilling) })
 	}
 }
 
@@ -412,6 +418,7 @@ func (f *fill) freshen(ctx context.Context, known *response, prev cacheguard.Ent
 	p := f.response(prev, v, merged)
 	p.status, p.body, p.trailer = known.status, known.body, known.trailer
 	p.ready()
+	f.settling(t, *p) // its client gets this, not the 304, whatever becomes of it
 	switch v.class {
 	case classStore:
 		err := f.tag(ctx, p, asked)

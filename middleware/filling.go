@@ -11,8 +11,15 @@ import (
 
 // fillPatience is how long the client whose run it was waits for its answer to be
 // written to the store: longer than a store needs that is well and has little to
-// do. So, as a rule, what the client asks for next is stored.
+// do. So, as a rule, what the client asks for next is stored, and it is told so.
+// A client that is let go before that has its whole answer, whatever becomes of
+// the fill; whoever asks for it meanwhile joins the load.
 const fillPatience = 2 * time.Millisecond
+
+// seatPatience is how long it waits before that, while a seat is found for a
+// variant. No longer: many new variants at once are just what keeps a store busy,
+// and to find their seats is most of the work.
+const seatPatience = 2 * time.Millisecond
 
 // settlePatience is how long it waits before that, while it is found out how the
 // answer may be kept (its tags). It is longer, since a client that is let go

@@ -26,6 +26,7 @@ type fleet struct {
 	servers []*httptest.Server
 	client  *http.Client
 	runs    atomic.Int64 // of the handler
+	flights flights
 }
 
 // newFleet starts n servers with a cache in front of handler.
@@ -53,7 +54,7 @@ func newFleetOver(t *testing.T, stores func() store.Store, n int, opts Options, 
 		handler(w, r)
 	})
 	for range n {
-		c, err := New(stores(), opts)
+		c, err := New(stores(), f.flights.of(opts))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,6 +122,7 @@ func (f *fleet) askContext(ctx context.Context, server int, method, path string,
 	var body []byte
 	body, a.err = io.ReadAll(resp.Body)
 	a.body, a.took, a.trailer = string(body), time.Since(began), resp.Trailer
+	f.flights.settle(a)
 	return a
 }
 

@@ -13,11 +13,17 @@ import (
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 )
 
-// job is one request on its way through the cache.
+// exchange is a request and the writer of its answer.
+type exchange struct {
+	c *Cache
+	w http.ResponseWriter
+	r *http.Request
+}
+
+// job is one request on its way through the cache, unless it is answered from
+// the near cache at once.
 type job struct {
-	c       *Cache
-	w       http.ResponseWriter
-	r       *http.Request
+	exchange
 	next    http.Handler
 	policy  *Policy // of its route
 	adm     admission
@@ -32,7 +38,9 @@ type job struct {
 	trail        string // of its variant parts, those of the keys' that do not change with the branch
 	depth        int
 	above        *response // the entry above, for a variant
+	aboveKey     string    // of it
 	aboveExpired bool      // that was made stale by hand
+	oneOff       bool      // the variant is likely to be asked for this once: see oneOffs
 
 	// What the last Do has found.
 	seen   sight
@@ -111,7 +119,7 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 	a := cacheguard.Ask[*response]{Accept: j.accept}
 	j.crowded = j.c.waiting.Add(1) > int64(j.c.opts.MaxWaiting)
 	defer j.c.waiting.Add(-1)
-	if j.r.Method != http.MethodHead && !j.adm.cc.onlyIfCached && !j.crowded {
+	if j.mayRun() && !j.crowded && !j.oneOff {
 		a.Prepare = j.prepare
 	}
 	wait := &j.wait
@@ -131,6 +139,10 @@ func (j *job) ask() (cacheguard.Entry[*response], error) {
 	}
 	return e, err
 }
+
+// mayRun tells whether the request is one that the handler is run for, with an
+// answer that others may get.
+func (j *job) mayRun() bool { return j.r.Method != http.MethodHead && !j.adm.cc.onlyIfCached }
 
 // wake ends the wait of a request, for a cause of ours. The run that it waits
 // for goes on.
@@ -157,6 +169,9 @@ func (j *job) accept(e cacheguard.Entry[*response]) cacheguard.Use {
 			j.unlead()
 			return cacheguard.TakeAndRefresh
 		}
+		if fromFlight(e) {
+			j.weigh(p)
+		}
 		return cacheguard.Take
 	}
 	s := j.standing(e)
@@ -168,8 +183,14 @@ func (j *job) accept(e cacheguard.Entry[*response]) cacheguard.Use {
 	switch use {
 	case useTake:
 		j.take()
+		if fromFlight(e) {
+			j.share(p)
+		}
 		return cacheguard.Take
 	case useRefresh:
+		if j.oneOff {
+			break // it is kept, so it is none
+		}
 		j.take()
 		if j.aboveExpired {
 			return cacheguard.Take // the entry above is being refreshed by this very variant
@@ -325,6 +346,8 @@ func (j *job) answerWithout(e cacheguard.Entry[*response], err error, own *run) 
 		j.stream(own, true)
 	case errors.As(err, &pass), errors.As(err, &unshared):
 		j.forward(fwdMiss, "pass")
+	case errors.Is(err, cacheguard.ErrNotCached) && j.oneOff && !j.crowded:
+		return j.notStored(e)
 	case errors.Is(err, cacheguard.ErrNotCached):
 		j.notCached(e)
 	case errors.Is(err, errTooLate):
@@ -369,9 +392,10 @@ func (j *job) descend(e cacheguard.Entry[*response]) (again bool) {
 		return false
 	}
 	j.trail += key[len(j.key)+branchPart:]
-	j.key, j.above, j.aboveExpired = key, e.Value, expiredByHand(e)
+	j.aboveKey, j.key = j.key, key
+	j.above, j.aboveExpired = e.Value, expiredByHand(e)
 	j.forced, j.stale = false, false
-	return true
+	return !j.passOneOff(e)
 }
 
 // notCached answers a request that does not run the handler for others: a HEAD,

@@ -43,13 +43,12 @@ func (k *keyer) build(scheme, host, path, query string) (string, error) {
 	if size > k.limit {
 		return "", fmt.Errorf("%w: longer than %d bytes", errNoKey, k.limit)
 	}
-	var b strings.Builder
-	b.Grow(size + 16)
-	writePart(&b, 's', scheme)
-	writePart(&b, 'h', host)
-	writePart(&b, 'p', path)
-	writePart(&b, 'q', k.query.normalise(query))
-	return b.String(), nil
+	var room [128]byte // for most keys
+	b := appendPart(room[:0], 's', scheme)
+	b = appendPart(b, 'h', host)
+	b = appendPart(b, 'p', path)
+	b = appendPart(b, 'q', k.query.normalise(query))
+	return string(b), nil
 }
 
 // hasExtras tells whether more than the URL is part of a key.
@@ -134,14 +133,6 @@ func appendPart(b []byte, kind byte, part string) []byte {
 	return append(b, part...)
 }
 
-func writePart(b *strings.Builder, kind byte, part string) {
-	var number [20]byte
-	b.WriteByte(kind)
-	b.Write(strconv.AppendInt(number[:0], int64(len(part)), 10))
-	b.WriteByte(':')
-	b.WriteString(part)
-}
-
 func scheme(r *http.Request) string {
 	if r.TLS != nil {
 		return "https"
@@ -172,14 +163,15 @@ func dropAuthority(uri string) string {
 	if !ok {
 		return uri
 	}
-	i := strings.IndexAny(rest, "/?")
-	switch {
-	case i < 0:
-		return "/"
-	case rest[i] == '?':
-		return "/" + rest[i:]
+	for i := range len(rest) {
+		switch rest[i] {
+		case '/':
+			return rest[i:]
+		case '?':
+			return "/" + rest[i:]
+		}
 	}
-	return rest[i:]
+	return "/"
 }
 
 // rewritten reports whether the URL that the handler sees is another than the

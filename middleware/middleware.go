@@ -28,6 +28,7 @@ type Cache struct {
 
 	audience audience      // who waits for a run of this process
 	logins   recent        // what is known of the answers to requests with credentials
+	oneOffs  oneOffs       // and of variants that are asked for once
 	escapes  chan struct{} // runs of those who have waited too long
 	auditor  *auditor      // nil: off
 	waiting  atomic.Int64  // requests that wait for a run
@@ -198,7 +199,11 @@ func (c *Cache) serve(w http.ResponseWriter, r *http.Request, next http.Handler,
 			return
 		}
 	}
-	j := &job{c: c, w: w, r: r, next: next, policy: policy, adm: a, probing: probing, url: key, key: key, body: body, away: away, arrived: time.Now()}
+	x := exchange{c: c, w: w, r: r}
+	if !a.credentialed && !c.opts.DryRun && x.near(&a, key) {
+		return
+	}
+	j := &job{exchange: x, next: next, policy: policy, adm: a, probing: probing, url: key, key: key, body: body, away: away, arrived: time.Now()}
 	j.client.w = w
 	if c.opts.DryRun {
 		j.forward(fwdBypass, "dry-run")

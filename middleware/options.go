@@ -43,7 +43,8 @@ type Options struct {
 
 	// PassFor is how long it is remembered, in the whole fleet, that the
 	// answers under a key are not to be shared: so long nobody waits for
-	// another's. 0: 1m. From 1s to 10m; up to a fifth of it is taken off at
+	// another's. In a process, it is how long variants of a URL that nobody
+	// shares are not kept before they are asked for again. 0: 1m. From 1s to 10m; up to a fifth of it is taken off at
 	// random.
 	PassFor time.Duration
 

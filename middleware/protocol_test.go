@@ -113,6 +113,36 @@ func TestAStaleAnswerIsAskedAboutAndFreshened(t *testing.T) {
 	})
 }
 
+// The client has not asked for a 304, whether or not others may have what it says.
+func TestA304ThatMayNotBeKeptIsAWholePageToItsClient(t *testing.T) {
+	for _, cc := range []string{"private", "no-store", "max-age=0"} {
+		inBubble(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Etag", `"v1"`)
+			if r.Header.Get("If-None-Match") != "" {
+				w.Header().Set("Cache-Control", cc)
+				w.WriteHeader(304)
+				return
+			}
+			w.Header().Set("Cache-Control", "max-age=10")
+			io.WriteString(w, "page")
+		}, func(b *bench) {
+			b.get("/p")
+			time.Sleep(11 * time.Second)
+			if a := b.get("/p"); a.status != 200 || a.body != "page" || a.header.Get("Cache-Control") != cc || !hasStatus(a, "fwd-status=304;") {
+				t.Errorf("%s: got %d %q %v", cc, a.status, a.body, a.header)
+			}
+			time.Sleep(time.Second)
+			if a := b.get("/p"); a.cached() {
+				t.Errorf("%s: then %v", cc, a.header)
+			}
+			time.Sleep(11 * time.Second)
+			if a := b.get("/p", "If-None-Match", `"v1"`); a.status != 304 || a.body != "" {
+				t.Errorf("%s: who asks for a 304 got %d %q %v", cc, a.status, a.body, a.header)
+			}
+		})
+	}
+}
+
 func TestA304ThatIsOldItselfFreshensNoLongerThanThat(t *testing.T) {
 	inBubble(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age=10")

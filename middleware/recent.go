@@ -35,6 +35,26 @@ func (m *recent) get(key string) byte {
 	return r.what
 }
 
+// recall is get.
+func (m *recent) recall(key string) byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.get(key)
+}
+
+// learn is note of what find says, if nothing is remembered of key and it says
+// anything. It finds out once at a time.
+func (m *recent) learn(key string, d time.Duration, find func() byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.get(key) != 0 {
+		return
+	}
+	if what := find(); what != 0 {
+		m.put(key, remark{what, time.Now().Add(d)})
+	}
+}
+
 // note remembers what of key for d.
 func (m *recent) note(key string, what byte, d time.Duration) {
 	m.mu.Lock()

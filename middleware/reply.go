@@ -15,14 +15,30 @@ func (j *job) reply(p *response, e cacheguard.Entry[*response]) {
 	if j.aged && st.ttl >= 0 { // made stale by hand, by a tag, or a little early
 		st.ttl = -1
 	}
-	if e.State == cacheguard.Rebuilt || e.State == cacheguard.Followed {
+	if fromFlight(e) {
 		st = cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true, detail: p.unkept}
 	}
-	h := j.w.Header()
+	j.client.begin()
+	j.replay(p, p.age(e.Age), st)
+}
+
+// replay answers with a stored response, which is of that age now.
+func (x *exchange) replay(p *response, age time.Duration, st cacheStatus) {
+	x.c.observe(&st)
+	var text [128]byte
+	b := strconv.AppendInt(text[:0], ageSeconds(age), 10)
+	digits := len(b)
+	if !x.c.opts.HideStatus {
+		b = st.append(b, x.c.opts.StatusName)
+	}
+	made := string(b) // two values in one allocation
+	h := x.w.Header()
 	room := p.replay(h, 3)
-	room = setField(h, "Age", strconv.FormatInt(ageSeconds(p.age(e.Age)), 10), room)
-	room = j.c.addStatusTo(h, st, room)
-	j.send(p.status, p.body, p.trailer, room)
+	room = setField(h, "Age", made[:digits], room)
+	if member := made[digits:]; member != "" {
+		room = addMember(h, member, room)
+	}
+	x.send(p, room)
 }
 
 // replyFailure answers with another's failure, which is not stored.
@@ -32,9 +48,10 @@ func (j *job) replyFailure(p *response) {
 		return
 	}
 	h := j.w.Header()
-	mergeHeader(h, p.header, 0)
+	j.client.begin()
+	mergeHeader(h, p.header)
 	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: p.status, collapsed: true})
-	j.send(p.status, p.body, p.trailer, nil)
+	j.send(p, nil)
 }
 
 // replyOwn answers the request whose run has brought a response that is kept:
@@ -43,11 +60,12 @@ func (j *job) replyFailure(p *response) {
 func (j *job) replyOwn(t *run, e cacheguard.Entry[*response], stored bool) {
 	p := e.Value
 	h := j.w.Header()
+	j.client.begin()
 	if t.status == http.StatusNotModified {
-		mergeHeader(h, p.header, 0)
+		mergeHeader(h, p.header)
 		h["Age"] = []string{strconv.FormatInt(ageSeconds(p.age(e.Age)), 10)}
 	} else {
-		mergeHeader(h, t.sent, 0)
+		mergeHeader(h, t.sent)
 		delete(h, "Trailer") // announced anew
 		if tag := p.header["Etag"]; tag != nil && h["Etag"] == nil {
 			h["Etag"] = []string{tag[0]} // made here
@@ -57,7 +75,7 @@ func (j *job) replyOwn(t *run, e cacheguard.Entry[*response], stored bool) {
 		j.c.stripTargets(h)
 	}
 	j.c.addStatus(h, cacheStatus{fwd: j.fwd(), fwdStatus: t.status, stored: stored, detail: p.unkept})
-	j.send(p.status, p.body, p.trailer, nil)
+	j.send(p, nil)
 }
 
 func (c *Cache) stripTargets(h http.Header) {
@@ -66,30 +84,30 @@ func (c *Cache) stripTargets(h http.Header) {
 	}
 }
 
-// send sends an answer whose header is complete but for what the request's
-// conditions and range make of it.
-func (j *job) send(status int, body []byte, trailer http.Header, room []string) {
-	j.client.begin()
-	h := j.w.Header()
-	if status == http.StatusOK {
+// send sends a response whose header is there, but for what the request's
+// conditions and range make of it. For room see setField.
+func (x *exchange) send(p *response, room []string) {
+	h := x.w.Header()
+	if p.status == http.StatusOK {
 		switch {
-		case isConditional(j.r) && notModified(j.r, h, time.Now()):
-			sendNotModified(j.w)
+		case isConditional(x.r) && notModified(x.r, h, time.Now()):
+			sendNotModified(x.w)
 			return
-		case j.r.Method == http.MethodGet && j.r.Header["Range"] != nil && trailer == nil && rangeUsable(j.r.Header["Range"]):
-			j.sendRange(body)
+		case x.r.Method == http.MethodGet && x.r.Header["Range"] != nil && p.trailer == nil && rangeUsable(x.r.Header["Range"]):
+			x.sendRange(p.body)
 			return
 		}
 	}
-	announce(h, trailer)
-	if bodyAllowed(status) && trailer == nil {
-		setField(h, "Content-Length", strconv.Itoa(len(body)), room)
+	if p.trailer != nil {
+		announce(h, p.trailer)
+	} else if bodyAllowed(p.status) {
+		setField(h, "Content-Length", p.length, room)
 	}
-	j.w.WriteHeader(status)
-	if j.r.Method != http.MethodHead && bodyAllowed(status) {
-		_, _ = j.w.Write(body)
+	x.w.WriteHeader(p.status)
+	if x.r.Method != http.MethodHead && bodyAllowed(p.status) {
+		_, _ = x.w.Write(p.body)
 	}
-	sendTrailer(h, trailer)
+	sendTrailer(h, p.trailer)
 }
 
 // sendNotModified sends a 304 with the fields that it must have (RFC 9110
@@ -104,19 +122,23 @@ func sendNotModified(w http.ResponseWriter) {
 
 // sendRange sends the part of the body that the request asks for, if its
 // If-Range allows, by the rules that http.ServeContent keeps.
-func (j *job) sendRange(body []byte) {
-	modified, _ := parseDate(j.w.Header().Get("Last-Modified"), time.Now())
-	r := j.r.Clone(j.r.Context())
+func (x *exchange) sendRange(body []byte) {
+	modified, _ := parseDate(x.w.Header().Get("Last-Modified"), time.Now())
+	r := x.r.Clone(x.r.Context())
 	for _, name := range []string{"If-None-Match", "If-Modified-Since"} {
 		delete(r.Header, name) // they have been answered
 	}
-	http.ServeContent(j.w, r, "", modified, bytes.NewReader(body))
+	http.ServeContent(x.w, r, "", modified, bytes.NewReader(body))
 }
 
 // stream answers a request with its run while that goes on, and to its end.
 // What the handler did in the end, is done here: a panic is raised, a short
 // body stays short.
 func (j *job) stream(t *run, own bool) {
+	if s := t.storing.Load(); own && s != nil && t.status == http.StatusNotModified {
+		j.replyOwn(t, cacheguard.Entry[*response]{Value: &s.shown}, false)
+		return
+	}
 	status, header, ok := t.head(j.r.Context())
 	if !ok {
 		if j.r.Context().Err() == nil {
@@ -138,7 +160,7 @@ func (j *job) stream(t *run, own bool) {
 		header = j.c.opts.kept(header, v.omit)
 	}
 	j.client.begin()
-	mergeHeader(h, header, 0)
+	mergeHeader(h, header)
 	if own && j.c.opts.StripTargets {
 		j.c.stripTargets(h)
 	}
@@ -220,38 +242,39 @@ func sendTrailer(h, trailer http.Header) {
 
 // mergeHeader puts an answer's fields into the live header. What middlewares in
 // front of the cache have put there stays, if the answer has no such field,
-// or if it is a list that both add to. Every slice is the receiver's own. It
-// returns room for extra more values.
-func mergeHeader(dst, src http.Header, extra int) (room []string) {
-	n := extra
+// or if it is a list that both add to. Every slice is the receiver's own.
+func mergeHeader(dst, src http.Header) {
+	n := 0
 	for _, values := range src {
 		n += len(values)
 	}
 	backing := make([]string, 0, n)
 	for name, values := range src {
-		backing = mergeField(dst, name, values, backing)
+		start := len(backing)
+		backing = append(backing, values...)
+		mergeField(dst, name, backing[start:len(backing):len(backing)])
 	}
-	return backing[len(backing):]
 }
 
-func mergeField(dst http.Header, name string, values, backing []string) []string {
-	start := len(backing)
-	backing = append(backing, values...)
-	own := backing[start:len(backing):len(backing)]
+// mergeField puts one field into the live header. own is its receiver's.
+func mergeField(dst http.Header, name string, own []string) {
 	if name == "Vary" || name == "Set-Cookie" {
 		own = append(dst[name], own...)
 	}
 	dst[name] = own
-	return backing
 }
 
-// replay is mergeHeader of a stored response's header.
+// replay is mergeHeader of a stored response's header. It returns room for extra
+// more values.
 func (p *response) replay(dst http.Header, extra int) (room []string) {
-	backing := make([]string, 0, p.values+extra)
+	backing := make([]string, len(p.values), len(p.values)+extra)
+	copy(backing, p.values)
+	start := 0
 	for _, f := range p.fields {
-		backing = mergeField(dst, f.name, f.values, backing)
+		mergeField(dst, f.name, backing[start:f.end:f.end])
+		start = f.end
 	}
-	return backing[len(backing):]
+	return backing[start:]
 }
 
 // setField sets a field to one value, which it keeps in room if there is some,

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -38,10 +39,12 @@ type response struct {
 
 	tags []tag
 
-	// fields are those of header, as a list: walking a map takes longer than
-	// all else that a hit does with it. values counts them.
+	// fields are those of header, as a list, and values their values, one after
+	// the other: walking a map takes longer than all else that a hit does with
+	// it.
 	fields []field
-	values int
+	values []string
+	length string // of body, as Content-Length gives it
 
 	// madeBy and curtain tell, in the process that made the response, who was
 	// there before its run began (see audience). They are not stored.
@@ -53,18 +56,20 @@ type response struct {
 	unkept string
 }
 
-// field is a field of a stored header.
+// field is a field of a stored header. Its values end at end, and begin where
+// those of the one before end.
 type field struct {
-	name   string
-	values []string
+	name string
+	end  int
 }
 
-// ready completes a response whose header is complete.
+// ready completes a response whose header and body are complete.
 func (p *response) ready() *response {
-	p.fields, p.values = make([]field, 0, len(p.header)), 0
+	p.length = strconv.Itoa(len(p.body))
+	p.fields, p.values = make([]field, 0, len(p.header)), nil
 	for _, name := range sortedNames(p.header) {
-		p.fields = append(p.fields, field{name, p.header[name]})
-		p.values += len(p.header[name])
+		p.values = append(p.values, p.header[name]...)
+		p.fields = append(p.fields, field{name, len(p.values)})
 	}
 	return p
 }

@@ -97,9 +97,14 @@ func (s *seats) order(sum [32]byte) []int {
 func (s *seats) close() error { return s.guard.Close() }
 
 // seat takes a seat for what is kept of a variant. If there is none, the answer
-// is for those who wait for it, and for nobody after them.
+// is for those who wait for it, and for nobody after them. Its own client does
+// not wait long for that.
 func (f *fill) seat(ctx context.Context, p *response) {
-	if f.above == nil || p.handOver() || f.c.seats.take(ctx, f.url, f.trail, p.ttl()+p.grace) {
+	if f.above == nil || p.handOver() {
+		return
+	}
+	f.letGoAfter(seatPatience)
+	if f.c.seats.take(ctx, f.url, f.trail, p.ttl()+p.grace) {
 		return
 	}
 	p.lifetime, p.grace = 0, 0

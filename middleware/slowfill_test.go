@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,5 +54,64 @@ func TestAClientWaitsForItsOwnHandlerAndNotForTheStore(t *testing.T) {
 		if n := len(b.cache.fillings.waiting); n != 0 {
 			t.Errorf("%d fills are waited for by nobody", n)
 		}
+	})
+}
+
+// slowSeats is a store that takes its time to find a seat.
+type slowSeats struct {
+	store.Store
+	takes time.Duration
+}
+
+func (s slowSeats) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	if strings.HasSuffix(key.Space, "-seats") {
+		time.Sleep(s.takes)
+	}
+	return s.Store.Load(ctx, key)
+}
+
+func TestAVariantsClientDoesNotWaitForItsSeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := benchOver(t, slowSeats{memstore.New(memstore.Options{}), time.Second}, Options{}, func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			variantsOf("max-age=60")(w, r)
+		})
+		b.get("/p", "A", "1")
+		if a := b.get("/p", "A", "2"); a.body != "page 2" || a.took > time.Second+seatPatience || hasStatus(a, "; stored") {
+			t.Errorf("got %q after %v: %v", a.body, a.took, a.header)
+		}
+		if a := b.get("/p", "A", "2"); a.body != "page 2" || !hasStatus(a, "; collapsed") {
+			t.Errorf("who asks while a seat is looked for got %q, %v", a.body, a.header)
+		}
+		if a := b.get("/p", "A", "2"); !a.cached() {
+			t.Errorf("then: %v", a.header)
+		}
+		b.wantRuns(2)
+	})
+}
+
+// Until its seat is found, nothing but what is stored can answer the client of a
+// run that said "not modified".
+func TestAClientWhoseVariantIsFreshenedGetsAllOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := benchOver(t, slowSeats{memstore.New(memstore.Options{}), time.Second}, Options{}, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Etag", `"v1"`)
+			w.Header().Set("Cache-Control", "max-age=10")
+			w.Header().Set("Vary", "A")
+			if r.Header.Get("If-None-Match") != "" {
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+			io.WriteString(w, "page "+r.Header.Get("A"))
+		})
+		for range 2 {
+			for _, variant := range []string{"1", "2"} {
+				if a := b.get("/p", "A", variant); a.status != 200 || a.body != "page "+variant {
+					t.Errorf("variant %s: got %d %q %v", variant, a.status, a.body, a.header)
+				}
+			}
+			time.Sleep(20 * time.Second)
+		}
+		b.wantRuns(4)
 	})
 }

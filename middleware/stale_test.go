@@ -20,25 +20,13 @@ type bench struct {
 	cache *Cache
 	h     http.Handler
 	runs  atomic.Int64
+
+	flights flights
 }
 
 func newBench(t *testing.T, opts Options, handler http.HandlerFunc) *bench {
 	t.Helper()
-	c, err := New(memstore.New(memstore.Options{}), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t: t, cache: c}
-	b.h = c.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b.runs.Add(1)
-		handler(w, r)
-	}))
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return b
+	return benchOver(t, memstore.New(memstore.Options{}), opts, handler)
 }
 
 func (b *bench) do(method, path string, pairs ...string) answer {
@@ -48,7 +36,9 @@ func (b *bench) do(method, path string, pairs ...string) answer {
 	began := time.Now()
 	b.h.ServeHTTP(w, r)
 	resp := w.Result()
-	return answer{status: resp.StatusCode, header: resp.Header, trailer: resp.Trailer, body: w.Body.String(), took: time.Since(began)}
+	a := answer{status: resp.StatusCode, header: resp.Header, trailer: resp.Trailer, body: w.Body.String(), took: time.Since(began)}
+	b.flights.settle(a)
+	return a
 }
 
 func (b *bench) get(path string, pairs ...string) answer { return b.do("GET", path, pairs...) }

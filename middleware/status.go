@@ -42,19 +42,14 @@ const (
 	fwdStale    = "stale"
 )
 
-// addStatus appends the member to what caches nearer to the origin have said.
+// addStatus tells how a request was answered: whoever observes, and its client.
 func (c *Cache) addStatus(h http.Header, s cacheStatus) { c.addStatusTo(h, s, nil) }
 
 // addStatusTo is addStatus with room for the value; see setField.
-func (c *Cache) addStatusTo(h http.Header, s cacheStatus, room []string) []string {
-	if c.opts.Observe != nil {
-		c.opts.Observe(Outcome{
-			Hit: s.hit, Stale: s.hit && s.ttl < 0, Collapsed: s.collapsed, Stored: s.stored,
-			Forwarded: s.fwd, Detail: s.detail, Status: s.fwdStatus,
-		})
-	}
+func (c *Cache) addStatusTo(h http.Header, s cacheStatus, room []string) {
+	c.observe(&s)
 	if c.opts.HideStatus {
-		return room
+		return
 	}
 	var value string
 	if s.fwd == fwdBypass && s.fwdStatus == 0 {
@@ -63,11 +58,30 @@ func (c *Cache) addStatusTo(h http.Header, s cacheStatus, room []string) []strin
 	if value == "" {
 		value = s.text(c.opts.StatusName)
 	}
+	addMember(h, value, room)
+}
+
+func (c *Cache) observe(s *cacheStatus) {
+	if c.opts.Observe != nil {
+		c.opts.Observe(s.outcome())
+	}
+}
+
+func (s *cacheStatus) outcome() Outcome {
+	return Outcome{
+		Hit: s.hit, Stale: s.hit && s.ttl < 0, Collapsed: s.collapsed, Stored: s.stored,
+		Forwarded: s.fwd, Detail: s.detail, Status: s.fwdStatus,
+	}
+}
+
+// addMember appends a cache's member to what caches nearer to the origin have
+// said. For room see setField.
+func addMember(h http.Header, member string, room []string) []string {
 	if before := h["Cache-Status"]; before != nil {
-		h["Cache-Status"] = append(before, value)
+		h["Cache-Status"] = append(before, member)
 		return room
 	}
-	return setField(h, "Cache-Status", value, room)
+	return setField(h, "Cache-Status", member, room)
 }
 
 // bypassReasons are why requests go past the cache, as a rule.
@@ -80,15 +94,20 @@ var bypassReasons = []string{
 func bypassedTexts(name string) map[string]string {
 	texts := make(map[string]string, len(bypassReasons))
 	for _, reason := range bypassReasons {
-		texts[reason] = cacheStatus{fwd: fwdBypass, detail: reason}.text(name)
+		texts[reason] = (&cacheStatus{fwd: fwdBypass, detail: reason}).text(name)
 	}
 	return texts
 }
 
 // text is the member of the cache of that name.
-func (s cacheStatus) text(name string) string {
+func (s *cacheStatus) text(name string) string {
 	var text [128]byte
-	b := append(text[:0], name...)
+	return string(s.append(text[:0], name))
+}
+
+// append adds that member to b.
+func (s *cacheStatus) append(b []byte, name string) []byte {
+	b = append(b, name...)
 	if s.hit {
 		b = append(b, "; hit"...)
 	}
@@ -110,7 +129,7 @@ func (s cacheStatus) text(name string) string {
 	if s.detail != "" {
 		b = append(append(b, "; detail="...), s.detail...)
 	}
-	return string(b)
+	return b
 }
 
 // floorSeconds rounds towards the past: what has expired half a second ago has

@@ -40,7 +40,8 @@ func stored(t *testing.T, s store.Store, c *Cache, path string) store.Entry {
 // benchOver is newBench over a given store.
 func benchOver(t *testing.T, s store.Store, opts Options, handler http.HandlerFunc) *bench {
 	t.Helper()
-	c, err := New(s, opts)
+	b := &bench{t: t}
+	c, err := New(s, b.flights.of(opts))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func benchOver(t *testing.T, s store.Store, opts Options, handler http.HandlerFu
 			t.Error(err)
 		}
 	})
-	b := &bench{t: t, cache: c}
+	b.cache = c
 	b.h = c.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.runs.Add(1)
 		handler(w, r)

@@ -198,11 +198,11 @@ func (f *fill) tag(ctx context.Context, p *response, asked time.Time) error {
 
 // tagsStand applies what has become of an answer's tags to its standing. It
 // reports false if the answer is not to be used at all.
-func (j *job) tagsStand(e cacheguard.Entry[*response], s *standing) bool {
+func (x *exchange) tagsStand(e cacheguard.Entry[*response], s *standing) bool {
 	if len(e.Value.tags) == 0 {
 		return true
 	}
-	hard, soft := j.c.marks.standing(j.r.Context(), e.Value.tags)
+	hard, soft := x.c.marks.standing(x.r.Context(), e.Value.tags)
 	s.fresh = s.fresh && soft
 	return hard
 }

@@ -293,7 +293,7 @@ func TestAPurgeOfAnExpiredVariantLeavesTheOthersExpired(t *testing.T) {
 func TestACopyOfAnOlderAnswerIsNotTakenForANewOne(t *testing.T) {
 	p := &response{status: 200, header: http.Header{}, lifetime: time.Minute, grace: time.Minute}
 	e := cacheguard.Entry[*response]{Value: p, State: cacheguard.Fresh, Age: 10 * time.Second, Left: 50 * time.Second, TTL: time.Minute, Keep: 110 * time.Second}
-	waiting := &job{c: &Cache{}, arrived: time.Now().Add(-time.Second)}
+	waiting := &job{exchange: exchange{c: &Cache{}}, arrived: time.Now().Add(-time.Second)}
 	for name, copied := range map[string]*response{"expired": spent(e), "purged": gone(e)} {
 		written := cacheguard.Entry[*response]{Value: copied, State: cacheguard.Stale, Age: 10 * time.Millisecond, Keep: time.Minute}
 		if waiting.askedSince(written) {

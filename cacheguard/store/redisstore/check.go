@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	_ "embed" // check.lua
 	"errors"
 	"fmt"
 	"slices"
@@ -14,8 +13,7 @@ import (
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
-//go:embed lua/check.lua
-var checkLua string
+var checkLua = luaSource("lua/check.lua")
 
 // Check tells whether the server lets this client do all that a store does to
 // the keys and channels of the given spaces (none: of a space "check"). It

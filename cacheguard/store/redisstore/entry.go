@@ -11,9 +11,11 @@ import (
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
-// An entry in Redis is one string. The head is written by the server's script,
-// which alone knows the time and the token of a set; the body is written by the
-// client. All numbers are big endian, all times microseconds.
+// An entry in Redis is one string. Of a set, the head is written by the server's
+// script, which alone knows its time and token; of a fill, which has both from
+// its claim, by the client, and by the script where less life is left than that
+// says. The body is written by the client. All numbers are big endian, all times
+// microseconds.
 //
 //	 0  magic, two bytes
 //	 2  version
@@ -62,7 +64,18 @@ var (
 	errTimes    = errors.New("entry with impossible times")
 )
 
-// appendBody appends the part of an entry that the client writes.
+// appendHead appends what stands before the body of an entry that was asked for
+// at asked and lives for ttl and grace from then on, in microseconds. head.lua
+// does the same.
+func appendHead(b []byte, token store.Token, asked, ttl, grace int64) []byte {
+	b = append(b, magic0, magic1, version, 0)
+	b = appendMicros(b, int64(token))
+	b = appendMicros(b, asked)
+	b = appendMicros(b, asked+ttl)
+	return appendMicros(b, asked+ttl+grace)
+}
+
+// appendBody appends the part of an entry that is the client's alone.
 func appendBody(b []byte, name string, c store.Content) []byte {
 	start := len(b)
 	payload := c.Payload
@@ -98,7 +111,7 @@ func checksum(body []byte) uint32 {
 }
 
 // tokenOf is the token that bytes name, readable or not; 0 when they are no
-// entry. entry_head in prelude.lua is the same rule.
+// entry. there.lua is the same rule.
 func tokenOf(b []byte) store.Token {
 	if len(b) < minToken || b[0] != magic0 || b[1] != magic1 {
 		return 0
@@ -172,7 +185,7 @@ func check(b []byte, name string) error {
 }
 
 // checkTimes refuses times that no script of ours writes and no duration
-// holds: they stand outside the checksum, since the server writes them.
+// holds: they stand outside the checksum, since the server may write them.
 func checkTimes(times ...int64) error {
 	for _, t := range times {
 		if t < 0 || t >= timeLimit {

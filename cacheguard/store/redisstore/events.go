@@ -357,7 +357,7 @@ func (l *listener) confirmed(channel string) {
 // id: it does not know this one and polls.
 const carriedKind = store.Expired + 1
 
-// parseEvent reads a message of publish in prelude.lua: the kind, the token and
+// parseEvent reads a message of a script: the kind, the token and
 // the id, and before the id the bytes of the entry, if it carries one. It may
 // come from anybody.
 func parseEvent(payload string) (e store.Event, entry string, ok bool) {

@@ -13,21 +13,26 @@ var (
 	ChannelName = channelName
 	EscapePart  = escape
 	TokenOf     = tokenOf
-	Prelude     = prelude
 )
 
 // LeaseName is the name of a key's record.
 func LeaseName(key store.Key) string { return leaseName(entryName(key)) }
 
+// Scripts are the sources that are sent, by verb.
+var Scripts = map[string]string{
+	"claim": claimScript.source, "renew": renewScript.source, "release": releaseScript.source, "fill": fillScript.source,
+	"begin": beginScript.source, "set": setScript.source, "invalidate": invalidateScript.source, "expire": expireScript.source,
+	"check": checkLua,
+}
+
+// ThereLua reads the token of what is under the first key of a script, as there.
+func ThereLua() string { return luaSource("lua/part/there.lua") }
+
 // EntryBytes is an entry as a script writes it, named name, of a time in
 // microseconds.
 func EntryBytes(name string, token store.Token, asked int64, c store.Content) []byte {
 	b := make([]byte, 0, headSize+bodySize(name, c))
-	b = append(b, magic0, magic1, version, 0)
-	fresh := asked + c.TTL.Microseconds()
-	for _, n := range []int64{int64(token), asked, fresh, fresh + c.Grace.Microseconds()} {
-		b = appendMicros(b, n)
-	}
+	b = appendHead(b, token, asked, c.TTL.Microseconds(), c.Grace.Microseconds())
 	return appendBody(b, name, c)
 }
 

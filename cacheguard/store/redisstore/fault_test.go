@@ -2,7 +2,10 @@ package redisstore_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +132,45 @@ func TestWhatIsNoRecordIsAFaultUntilItIsInvalidated(t *testing.T) {
 			if err := client.Del(t.Context(), name).Err(); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// Each script reads the fields that it needs, and believes none of them.
+func TestAFieldThatIsNoNumberIsAFaultOfData(t *testing.T) {
+	backends(t, func(t *testing.T, connect func(testing.TB) redis.UniversalClient) {
+		client := connect(t)
+		s := newStore(t, client, patient)
+		broken := 0
+		for _, field := range []string{"fence", "last", "keep", "token", "until", "length", "waiting", "cooling_until", "cooling_for"} {
+			key := newKey(t)
+			g := claim(t, s, key, "p/1")
+			if err := s.Release(t.Context(), g, &store.Failure{Reason: "broken", Cooldown: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			g = claim(t, s, key, "q/1")
+			if err := client.HSet(t.Context(), redisstore.LeaseName(key), field, "x").Err(); err != nil {
+				t.Fatal(err)
+			}
+			calls := methods(s, key)
+			calls["renew"] = func(ctx context.Context) error {
+				return errors.Join(s.Renew(ctx, []store.Renewal{{Grant: g, Length: time.Second}})...)
+			}
+			calls["release"] = func(ctx context.Context) error { return s.Release(ctx, g, &store.Failure{Cooldown: time.Hour}) }
+			calls["fill"] = func(ctx context.Context) error { return s.Fill(ctx, g, value("v")) }
+			delete(calls, "invalidate") // repairs it: below
+			for _, verb := range slices.Sorted(maps.Keys(calls)) {
+				switch err := calls[verb](t.Context()); {
+				case store.ClassOf(err) == store.ClassData:
+					broken++
+				case err != nil && !errors.Is(err, store.ErrFenced) && !errors.Is(err, store.ErrLost):
+					t.Errorf("%s of a record whose %s is no number: %v (class %s)", verb, field, err, store.ClassOf(err))
+				}
+			}
+			one(t, s.Invalidate(t.Context(), []store.Key{key}))
+		}
+		if broken < 30 {
+			t.Errorf("only %d times was it told", broken)
 		}
 	})
 }

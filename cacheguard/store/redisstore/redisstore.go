@@ -224,7 +224,7 @@ func (s *Store) filling(g store.Grant, c store.Content) (content, error) {
 		return content{}, fault("fill", fmt.Errorf("Content.HandOver is %v: it must be above zero", c.HandOver))
 	}
 	return content{
-		entry: entryName(g.Key), holder: string(g.Holder), token: g.Token, content: c, script: fillScript,
+		entry: entryName(g.Key), holder: string(g.Holder), token: g.Token, content: c, script: fillScript, granted: true, asked: g.Time,
 		args: []any{g.Birth, string(g.Holder), int64(g.Token), g.Time, micro(c.TTL), micro(c.Grace), micro(c.HandOver),
 			channelName(g.Key.Space), g.Key.ID, s.carries(c)},
 	}, nil

@@ -3,44 +3,26 @@ package redisstore
 import (
 	"context"
 	"crypto/sha1"
-	_ "embed" // the scripts
+	"embed"
 	"encoding/hex"
+	"regexp"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lua/prelude.lua
-var prelude string
+//go:embed lua/*.lua lua/part/*.lua
+var lua embed.FS
 
 var (
-	//go:embed lua/claim.lua
-	claimLua string
-	//go:embed lua/renew.lua
-	renewLua string
-	//go:embed lua/release.lua
-	releaseLua string
-	//go:embed lua/fill.lua
-	fillLua string
-	//go:embed lua/begin.lua
-	beginLua string
-	//go:embed lua/set.lua
-	setLua string
-	//go:embed lua/invalidate.lua
-	invalidateLua string
-	//go:embed lua/expire.lua
-	expireLua string
-)
-
-var (
-	claimScript      = newScript(claimLua)
-	renewScript      = newScript(renewLua)
-	releaseScript    = newScript(releaseLua)
-	fillScript       = newScript(fillLua)
-	beginScript      = newScript(beginLua)
-	setScript        = newScript(setLua)
-	invalidateScript = newScript(invalidateLua)
-	expireScript     = newScript(expireLua)
+	claimScript      = newScript("claim")
+	renewScript      = newScript("renew")
+	releaseScript    = newScript("release")
+	fillScript       = newScript("fill")
+	beginScript      = newScript("begin")
+	setScript        = newScript("set")
+	invalidateScript = newScript("invalidate")
+	expireScript     = newScript("expire")
 )
 
 // timeScript asks the server that has a key for its time. It is short enough to
@@ -51,10 +33,25 @@ const timeScript = "return redis.call('TIME')"
 // know it (any more: SCRIPT FLUSH, restart, failover).
 type script struct{ source, digest string }
 
-func newScript(body string) *script {
-	source := prelude + body
+func newScript(verb string) *script {
+	source := luaSource("lua/" + verb + ".lua")
 	sum := sha1.Sum([]byte(source))
 	return &script{source: source, digest: hex.EncodeToString(sum[:])}
+}
+
+// include is a line that stands for one of the parts that scripts share.
+var include = regexp.MustCompile(`(?m)^ *-- include: (\w+)\n`)
+
+// luaSource is a file with its parts in place. They are code and not functions:
+// to declare those would cost the server more at each run than most of them do.
+func luaSource(file string) string {
+	text, err := lua.ReadFile(file)
+	if err != nil {
+		panic(err) // embedded: known when the first test of the package runs
+	}
+	return include.ReplaceAllStringFunc(string(text), func(line string) string {
+		return luaSource("lua/part/" + include.FindStringSubmatch(line)[1] + ".lua")
+	})
 }
 
 // An invocation is a script with its keys and arguments.

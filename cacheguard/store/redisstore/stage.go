@@ -15,7 +15,10 @@ type content struct {
 	token   store.Token
 	content store.Content
 	script  *script
-	args    []any // without the body, which comes last
+	args    []any // without the bytes, which come last, or are staged
+
+	granted bool  // a fill: what the head says is known, and goes along
+	asked   int64 // by the server's clock, if granted
 }
 
 // write sends a fill or a set.
@@ -53,22 +56,36 @@ const stageLife = 10 * time.Second
 // a plain SET under a side key and the script, in the same pipeline, renames
 // it. The script decides in this order, so that nothing staged can slip past
 // the fence and a refused value is not sent twice: birth mark and fence; the
-// same fill before = success; no staged bytes = nothing done; only then rename,
+// same fill before = success; the rename, without which nothing is done; then
 // expiry and fence.
 //
 // The caller's payload is copied here, before anything runs that the caller may
 // not wait for.
 func (s *Store) invocation(w content) invocation {
+	size := headSize + bodySize(w.entry, w.content)
 	if w.content.Kind != store.Value || len(w.content.Payload) <= s.opts.StageAbove {
-		body := appendBody(make([]byte, 0, bodySize(w.entry, w.content)), w.entry, w.content)
-		return invocation{script: w.script, keys: names(w.entry), args: append(w.args, body)}
+		b := make([]byte, 0, size)
+		if w.granted {
+			b = w.appendHead(b)
+		}
+		return invocation{script: w.script, keys: names(w.entry), args: append(w.args, appendBody(b, w.entry, w.content))}
 	}
-	// The script writes the head over what stands there.
-	value := buffer(headSize + bodySize(w.entry, w.content))[:headSize]
+	value := buffer(size)
+	if w.granted {
+		value = w.appendHead(value)
+	} else {
+		value = value[:headSize] // the script writes it over what stands there
+	}
 	return invocation{
-		script: w.script, keys: append(names(w.entry), stageName(w.entry, w.holder, w.token)), args: append(w.args, ""),
+		script: w.script, keys: append(names(w.entry), stageName(w.entry, w.holder, w.token)), args: w.args,
 		staged: appendBody(value, w.entry, w.content), life: max(stageLife, 2*s.opts.Timeout),
 	}
+}
+
+// appendHead appends the head of a fill: its token and times are those of the
+// claim. The script writes another where it knows better.
+func (w content) appendHead(b []byte) []byte {
+	return appendHead(b, w.token, w.asked, micro(w.content.TTL), micro(w.content.Grace))
 }
 
 // Staged bytes are large, and as short-lived as a call: their buffers are used

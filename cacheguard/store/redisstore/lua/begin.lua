@@ -2,15 +2,26 @@
 -- KEYS  entry, record
 -- ARGV  keep, random
 -- returns {1, now, token, birth}
-local keep = tonumber(ARGV[1])
-local t = now()
-local r, err = record(KEYS[2])
-if err then
-  return err
+-- include: clock
+-- include: record
+if v and not whole then
+  -- include: broken
 end
-r = r or new_record(ARGV[2], keep, t)
-r.keep = math.max(r.keep, keep)
-local token = next_token(r, (entry_head(KEYS[1])), t)
-redis.call('HSET', KEYS[2], 'birth', r.birth, 'fence', str(r.fence), 'last', str(token), 'keep', str(r.keep))
-touch(KEYS[2], r, t)
-return { 1, t, token, r.birth }
+-- include: there
+-- include: token
+local keep = tonumber(ARGV[1])
+if not whole then
+  local digits = string.format('%.0f', token)
+  birth = digits .. '-' .. ARGV[2] -- no other creation's, not even of this request sent again
+  redis.call('HSET', KEYS[2], 'birth', birth, 'fence', '0', 'last', digits, 'keep', ARGV[1])
+  redis.call('PEXPIRE', KEYS[2], math.ceil(keep / 1000))
+  return { 1, t, token, birth }
+end
+redis.call('HSET', KEYS[2], 'last', token)
+if keep > kept then
+  -- include: keep
+elseif math.max(ends, cooling) <= t then
+  local span = kept
+  -- include: live
+end
+return { 1, t, token, birth }

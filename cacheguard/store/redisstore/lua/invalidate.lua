@@ -2,9 +2,15 @@
 -- KEYS  entry, record
 -- ARGV  channel, id
 -- returns {1, now, token}
-local t = now()
-local r, err = record(KEYS[2])
-if err then
+-- include: clock
+-- include: record
+-- include: there
+-- include: token
+redis.call('UNLINK', KEYS[1])
+if v and not whole then
   redis.call('UNLINK', KEYS[2])
 end
-return { 1, t, drop(ARGV[1], ARGV[2], r, t) }
+local channel, id, event = ARGV[1], ARGV[2], 6 -- INVALIDATED
+-- include: pack
+-- include: overtake
+return { 1, t, token }
