@@ -218,7 +218,7 @@ func (g *Guard[V]) get(ctx context.Context, key string, q *question[V]) (Entry[V
 func (g *Guard[V]) round(ctx context.Context, sh *shard[V], key string, q *question[V]) (e Entry[V], err error, again bool) {
 	w, err := g.look(ctx, sh, key, q)
 	if w == nil {
-		w = &waiter[V]{arrival: q.arrival} // the key is known to be missing
+		w = new(waiter[V]) // the key is known to be missing
 	}
 	defer func() {
 		if w.joined {

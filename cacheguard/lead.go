@@ -111,23 +111,18 @@ func (f *flight[V]) conclude(held *watchdog.Held, grant store.Grant, sent time.T
 		out.entry.Left = max(content.TTL-time.Since(sent), 0)
 	}
 
-	// Who was there before the load began may have what it has brought, whatever
-	// becomes of the fill, and does not wait for that. The caller that began the
-	// flight does: what it asks for next is stored.
-	if p != nil {
-		out.upTo = everybody // nobody gets the value but its own caller
-	}
-	f.answer(out)
-
 	// From here on the flight takes no more callers: once the fill is sent it
 	// may land, and be followed by an invalidation that returns, all before
 	// its reply is here (S4). An accepted fill proves that nothing was
 	// invalidated since the claim; without that proof the value is for those
 	// who were there before the load began.
 	before := f.sh.sofar()
-	if f.fill(grant, content) && !f.unsure.Load() && p == nil {
+	if f.fill(grant, content) && !f.unsure.Load() {
 		out.upTo = before
 		f.copyNear(out.entry, sent, content)
+	}
+	if p != nil {
+		out.upTo = everybody // nobody gets the value but its own caller
 	}
 	return out
 }
@@ -144,7 +139,7 @@ func (f *flight[V]) leaveUnstored(grant store.Grant, out outcome[V]) outcome[V] 
 
 // copyNear puts what has landed in the near cache, if it has a life there.
 func (f *flight[V]) copyNear(e Entry[V], sent time.Time, c store.Content) {
-	if f.g.near == nil || c.TTL <= 0 {
+	if f.g.near == nil || c.Kind == store.Pass || c.TTL <= 0 {
 		return
 	}
 	e.Age, e.Left = 0, c.TTL

@@ -245,7 +245,7 @@ func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], p
 			continue
 		}
 		defer done()
-		w := &waiter[V]{arrival: m.want[f.key]}
+		w := new(waiter[V])
 		waiters[f.key] = w
 		if begin, _ := f.sh.joins(f.key, w, f, since); !begin {
 			f.leaveBatch()

@@ -63,7 +63,7 @@ func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arriv
 		if _, paused := sh.pauses[key]; paused || !stays || j == nil {
 			return nil, nil, nil
 		}
-		w := &waiter[V]{arrival: arrival}
+		w := new(waiter[V])
 		j.joins(w, g.now())
 		return nil, w, nil
 	}
@@ -76,10 +76,9 @@ func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arriv
 		sh.reads[key] = r
 		if ctx.Done() == nil { // this caller cannot leave, and can as well do the reading
 			r.ctx, r.sent = ctx, true
-			r.first.arrival = arrival
 			return r, &r.first, nil
 		}
-		return r, r.share(ctx, arrival), nil
+		return r, r.share(ctx), nil
 	}
 	if running.sent {
 		if running.next == nil {
@@ -87,20 +86,19 @@ func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arriv
 		}
 		running = running.next
 	}
-	w := running.share(ctx, arrival)
+	w := running.share(ctx)
 	w.stays = stays
 	return nil, w, nil
 }
 
 // share lets a caller wait for a read that has not been sent. mu is held.
-func (r *reading[V]) share(ctx context.Context, arrival uint64) *waiter[V] {
+func (r *reading[V]) share(ctx context.Context) *waiter[V] {
 	w := &r.first
 	if r.ctx == nil {
 		r.ctx = ctx
 	} else {
 		w = new(waiter[V])
 	}
-	w.arrival = arrival
 	r.line.push(w.comes())
 	return w
 }

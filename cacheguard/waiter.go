@@ -12,8 +12,7 @@ import (
 // Callers are told in the order in which they came, one by one. A channel that
 // is closed for all of them would wake the last one first.
 type waiter[V any] struct {
-	arrival uint64        // its caller's number
-	told    chan struct{} // of capacity 1; nil: a caller that reads by itself
+	told chan struct{} // of capacity 1; nil: a caller that reads by itself
 
 	// stays: it joins the key's flight if there is nothing in the store for it,
 	// and need not be woken in between.
@@ -216,34 +215,6 @@ func (s *shard[V]) passOn(key string, j *joiners[V]) {
 		return
 	}
 	delete(s.joiners, key)
-}
-
-// answer tells those who have joined a flight that has not landed yet what it has
-// brought, if it is for them: all but the caller that began it.
-func (f *flight[V]) answer(out outcome[V]) {
-	var told released[V]
-	defer told.tell()
-	f.sh.mu.Lock()
-	defer f.sh.mu.Unlock()
-	j := f.sh.joiners[f.key]
-	if j == nil {
-		return
-	}
-	var shared *outcome[V]
-	for w := j.head; w != nil; {
-		next := w.next
-		if w.own != f && w.arrival <= out.upTo {
-			if shared == nil {
-				shared = new(outcome[V])
-				*shared = out
-				shared.by = f
-			}
-			j.remove(w)
-			w.out = shared
-			told.add(w)
-		}
-		w = next
-	}
 }
 
 // landed takes a flight out of the shard, and tells those who have joined it

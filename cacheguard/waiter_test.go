@@ -79,7 +79,7 @@ func nobodyFound(t *testing.T, n int) (sh *shard[string], all []*waiter[string],
 	sh = newShards[string]().of("k")
 	r := new(reading[string])
 	for range n {
-		w := r.share(t.Context(), 1)
+		w := r.share(t.Context())
 		w.stays = true
 		all = append(all, w)
 	}
