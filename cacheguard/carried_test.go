@@ -106,6 +106,41 @@ func TestTheMessageOfAnEarlierFillIsNoAnswer(t *testing.T) {
 	})
 }
 
+// A loads v0. B follows. B commits v1 and cannot tell the store; its caller C
+// comes, and B claims once more. A fills v0. Then B's write reaches the store,
+// and after it the message of A's fill reaches B. It is of the lease that B's
+// claim found running, and that was sent after C had come; but it tells of a time
+// before B's write (P15).
+func TestWhatComesAlongIsOlderThanAWriteThatWasPendingAtTheClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loading, o := newGate(), &origin{}
+		mem := memstore.New(memstore.Options{})
+		away := newTap(&late{Store: mem, by: 1300 * time.Millisecond}) // a retry takes less, a poll more
+		a, b := newGuard(t, mem, options{}), newGuard(t, away, options{Near: cacheguard.Near{MaxEntries: 10, TTL: time.Minute}})
+		time.Sleep(3 * time.Second) // all are up
+		first := ask(t.Context(), a, "k", o.gated(loading))
+		loading.holds(t, 1)
+		follows := ask(t.Context(), b, "k", o.load)
+		synctest.Wait()
+		away.on(at("invalidate", func() error { return lost("invalidate", store.ClassTimeout) }), nil)
+		o.write()
+		if err := b.Invalidate(t.Context(), "k"); err == nil {
+			t.Fatal("the invalidation has reached the store")
+		}
+		after := ask(t.Context(), b, "k", o.load)
+		synctest.Wait()
+		for away.reset(); away.count("claim") == 0; {
+			time.Sleep(10 * time.Millisecond)
+		}
+		loading.open()
+		first.got(t, "k@0")
+		away.on(nil, nil)
+		after.got(t, "k@1")
+		<-follows
+		get(t, b, o.load, "k@1")
+	})
+}
+
 // This process has a write that the store was not told of: what the store says
 // of the key is not to be believed, however it comes (P15).
 func TestWhatComesAlongIsNotBelievedWhileAWriteIsPending(t *testing.T) {

@@ -215,8 +215,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 	var w wait
 	unseen := 0 // claims in a row that met an entry which a look did not find
 	for {
-		before, events := f.sh.sofar(), f.sh.events.Load()
-		sent := time.Now()
+		asked := f.asks()
 		v, err := f.claim()
 		if err != nil {
 			f.followed(&w, false, err)
@@ -225,7 +224,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 		switch v.Outcome {
 		case store.Granted:
 			f.followed(&w, true, nil)
-			return f.lead(v.Grant, sent)
+			return f.lead(v.Grant, asked.at)
 		case store.Cooling:
 			return f.cool(&w, v)
 		case store.Held:
@@ -236,7 +235,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 				f.sh.rest(f.key, min(v.Left, backgroundRest), nil)
 				return outcome[V]{}
 			}
-			w.begin(f.g.opts.WaitLimit, before, v.Token)
+			w.begin(f.g.opts.WaitLimit, asked.before, v.Token)
 			again, told, err := f.await(&w, v.Left)
 			if err != nil {
 				f.followed(&w, false, err)
@@ -245,7 +244,7 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 			if again == claimAgain {
 				continue
 			}
-			if l, ok := f.told(told, v.Token, before, sent, events); ok {
+			if l, ok := f.told(told, v.Token, asked); ok {
 				if out, ok := f.take(l, &w); ok {
 					f.followed(&w, false, out.err)
 					return out

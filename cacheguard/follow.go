@@ -72,19 +72,37 @@ func (f *flight[V]) await(w *wait, left time.Duration) (next again, told store.E
 
 const leaseSpread = 5 * time.Millisecond
 
+// asked is how things stood in this process when a claim was sent.
+type asked struct {
+	at      time.Time
+	before  uint64 // the last caller that had come
+	events  uint64 // what had happened in the shard
+	pending bool   // a write of this process to the key had not reached the store
+}
+
+func (f *flight[V]) asks() asked {
+	a := asked{before: f.sh.sofar(), events: f.sh.events.Load()}
+	a.pending = f.g.pending.has(f.key) // after before: none of those callers comes after a write that is not seen here
+	a.at = time.Now()
+	return a
+}
+
 // told is the look that an event is, if it brings what a fill has left after
-// the claim that found the lease held: of the lease with that token, which was
-// running then, or of a later one. Of an earlier one it may be from before an
-// invalidation that the flight's callers have seen return. The claim was sent
-// at sent, when before was the last caller that had come and so many events had
-// happened in the shard. Is there one who came later, who may have seen an
-// invalidation return that is not in what has landed, the flight looks itself.
-func (f *flight[V]) told(ev store.Event, held store.Token, before uint64, sent time.Time, events uint64) (l look[V], ok bool) {
-	if ev.Entry == nil || ev.Token < held || f.sh.newest(f) > before || f.g.pending.has(f.key) {
+// the claim that found the lease held, and so after all callers who were there
+// before that was sent: of the lease with that token, which was running then, or
+// of a later one. Of an earlier one it may be from before an invalidation that
+// they have seen return.
+//
+// A write of this process that was pending when the claim was sent reached the
+// store later, if at all: what landed in between is from before it (P15). And
+// who came after the claim was sent may have seen an invalidation return that
+// came after the fill. Then the flight looks itself.
+func (f *flight[V]) told(ev store.Event, held store.Token, a asked) (l look[V], ok bool) {
+	if ev.Entry == nil || ev.Token < held || a.pending || f.sh.newest(f) > a.before || f.g.pending.has(f.key) {
 		return l, false
 	}
-	l.upTo = before
-	f.g.seen(f.sh, f.key, &l, *ev.Entry, nil, sent.Sub(f.g.epoch), events)
+	l.upTo = a.before
+	f.g.seen(f.sh, f.key, &l, *ev.Entry, nil, a.at.Sub(f.g.epoch), a.events)
 	return l, l.found == hit // what cannot be read may be whole in the store
 }
 
