@@ -256,9 +256,13 @@ func (c *callContext) Done() <-chan struct{} { return c.gone }
 func (c *callContext) Value(key any) any     { return c.parent.Value(key) }
 
 // Err is the deadline's also when the caller has left: then nobody reads it.
-func (c *callContext) Err() error {
+func (c *callContext) Err() error { return deadlineIf(c.gone) }
+
+// deadlineIf is the error of a context that ends with its deadline, once over is
+// closed.
+func deadlineIf(over <-chan struct{}) error {
 	select {
-	case <-c.gone:
+	case <-over:
 		return context.DeadlineExceeded
 	default:
 		return nil

@@ -30,15 +30,7 @@ func newTerm(began time.Time, timeout time.Duration) *term {
 func (t *term) Deadline() (time.Time, bool) { return t.deadline, true }
 func (t *term) Done() <-chan struct{}       { return t.over }
 func (t *term) Value(any) any               { return nil }
-
-func (t *term) Err() error {
-	select {
-	case <-t.over:
-		return context.DeadlineExceeded
-	default:
-		return nil
-	}
-}
+func (t *term) Err() error                  { return deadlineIf(t.over) }
 
 // withValues is a term for a caller whose context has values.
 type withValues struct {
