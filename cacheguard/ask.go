@@ -112,6 +112,10 @@ func (q *question[V]) prepare(key string) Reloader[V] {
 	if q.asks {
 		return q.ask.Prepare()
 	}
-	load := q.load
+	return q.load.reloader(key)
+}
+
+// reloader is the loader of one who does not ask what it is to replace.
+func (load Loader[V]) reloader(key string) Reloader[V] {
 	return func(ctx context.Context, _ Entry[V]) (V, error) { return load(ctx, key) }
 }

@@ -77,16 +77,6 @@ func (b *batch[V]) rebuild(key string, l *look[V]) {
 	b.rebuilds = append(b.rebuilds, f)
 }
 
-// begun is called when all of these flights were begun: those that found another
-// flight of their key under way are not to be waited for.
-func (b *batch[V]) begun(flights []*flight[V]) {
-	for _, f := range flights {
-		if other := f.sh.flight(f.key); other != nil && other != f {
-			f.leaveBatch()
-		}
-	}
-}
-
 // leaveBatch says that the flight will not take part in what it was expected
 // for.
 func (f *flight[V]) leaveBatch() {

@@ -111,10 +111,7 @@ func (o *outcome[V]) isFor(arrival uint64, since time.Duration, anew bool) bool 
 // join lets a caller wait for the flight of key, which it begins if there is
 // none, until it is told what that has brought. The error is ctx's or ErrCycle.
 func (g *Guard[V]) join(ctx context.Context, sh *shard[V], key string, q *question[V], w *waiter[V]) error {
-	if p, left, ok := sh.resting(key); ok && p.err != nil {
-		// A cooldown that is known here needs no claim to be told again.
-		out := failed[V](cooling(p.err, left))
-		w.out = &out
+	if w.out = sh.cooling(key); w.out != nil {
 		return nil
 	}
 	done, err := g.waitsFor(ctx, key)
@@ -146,6 +143,19 @@ func (g *Guard[V]) board(ctx context.Context, sh *shard[V], key string, q *quest
 	}
 }
 
+// fly begins the flight of key for a caller who has joined it already, and runs
+// it on this goroutine, unless there is one by now.
+func (g *Guard[V]) fly(sh *shard[V], key string, lead *waiter[V]) {
+	if out := sh.cooling(key); out != nil {
+		sh.spare(key, lead.leads, out)
+		return
+	}
+	f := g.newFlight(lead.ctx, sh, key, lead.stays.reloader(key), lead.look)
+	if sh.begins(key, lead, f) {
+		sh.rebuilds.Do(key, f.fly)
+	}
+}
+
 // rebuildInBackground begins a flight that nobody waits for, unless one is
 // running or the key is to be left alone.
 func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key string, q *question[V], l *look[V]) {
@@ -154,7 +164,9 @@ func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key st
 	}
 	f := g.newFlight(ctx, sh, key, q.reloader(key), l)
 	f.inBackground(l.entry.State == Fresh)
-	f.begin()
+	if sh.starts(f) {
+		f.begin()
+	}
 }
 
 // newFlight makes a flight that replaces what l has found; nil: nothing.
@@ -176,30 +188,27 @@ func (f *flight[V]) inBackground(early bool) {
 	f.ctx = withLink(f.ctx, nil) // it is nobody's part: the chain of loads that asked ends here
 }
 
-// begin starts the flight, unless one of the key is running: who has joined is
-// told what that brings.
-func (f *flight[V]) begin() {
-	f.sh.rebuilds.DoChan(f.key, func() (any, error) {
-		out := failed[V](ErrClosed)
-		if f.g.tasks.enter() {
-			defer f.g.tasks.leave()
-			out = failed[V](errAbandoned) // should it not return
-			defer f.sh.landed(f, &out)
-			out = f.run()
-			out.by = f
-		} else {
-			f.sh.landed(f, &out)
-		}
-		return nil, nil
-	})
+// begin runs a flight that the shard has started, on a goroutine of its own.
+func (f *flight[V]) begin() { f.sh.rebuilds.DoChan(f.key, f.fly) }
+
+// fly is what singleflight runs.
+func (f *flight[V]) fly() (any, error) {
+	out := failed[V](ErrClosed)
+	if f.g.tasks.enter() {
+		defer f.g.tasks.leave()
+		out = failed[V](errAbandoned) // should it not return
+		defer f.sh.landed(f, &out)
+		out = f.run()
+		out.by = f
+	} else {
+		f.sh.landed(f, &out)
+	}
+	return nil, nil
 }
 
 // run is a flight's life.
 func (f *flight[V]) run() outcome[V] {
-	f.wake = make(chan store.Event, 1)
 	f.holder = f.g.newHolder()
-	// Registered before the claim is sent: no fill can fall between.
-	f.sh.register(f)
 	var out outcome[V]
 	if f.alone {
 		out = f.loadAlone()
@@ -364,6 +373,17 @@ func (f *flight[V]) cool(w *wait, v store.Verdict) outcome[V] {
 	}
 	f.sh.rest(f.key, v.Left, err)
 	return failed[V](err)
+}
+
+// cooling is what a cooldown that is known here brings, without a claim to be told
+// of it again; nil: none binds.
+func (s *shard[V]) cooling(key string) *outcome[V] {
+	p, left, ok := s.resting(key)
+	if !ok || p.err == nil {
+		return nil
+	}
+	out := failed[V](cooling(p.err, left))
+	return &out
 }
 
 // cooling is a remembered cooldown's error with what is left of it now.

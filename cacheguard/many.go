@@ -236,7 +236,6 @@ func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], p
 			m.g.shards.of(key).left(w)
 		}
 	}()
-	begun := make([]*flight[V], 0, len(flights))
 	for _, f := range flights {
 		done, err := m.g.waitsFor(ctx, f.key)
 		if err != nil {
@@ -252,13 +251,14 @@ func (m *many[V]) wait(ctx context.Context, b *batch[V], flights []*flight[V], p
 			continue
 		}
 		f.begin()
-		begun = append(begun, f)
 	}
 	for _, f := range b.rebuilds {
+		if !f.sh.starts(f) {
+			f.leaveBatch()
+			continue
+		}
 		f.begin()
 	}
-	b.begun(begun)
-	b.begun(b.rebuilds)
 	if len(flights) > 0 {
 		defer m.beginWait(ctx, len(flights))(&err)
 	}

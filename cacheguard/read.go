@@ -36,7 +36,10 @@ type reading[V any] struct {
 func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, q *question[V]) (*waiter[V], error) {
 	// The flight asks nothing of it: neither a loader nor a place in a chain of
 	// loads nor a span.
-	stays := !q.asks && !g.tells.start.on() && linkFrom(ctx) == nil
+	var stays Loader[V]
+	if !q.asks && !g.tells.start.on() && linkFrom(ctx) == nil {
+		stays = q.load
+	}
 	r, w, err := g.joinRead(ctx, sh, key, q.arrival, stays)
 	switch {
 	case w == nil:
@@ -55,12 +58,12 @@ func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, q *questi
 // returns the reading if it has to be made, and the waiter that the caller is;
 // nil if it needs no read and has not joined the key's flight. The error is
 // ErrClosed.
-func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arrival uint64, stays bool) (*reading[V], *waiter[V], error) {
+func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arrival uint64, stays Loader[V]) (*reading[V], *waiter[V], error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.missing(key, arrival) {
 		j := sh.joiners[key]
-		if _, paused := sh.pauses[key]; paused || !stays || j == nil {
+		if _, paused := sh.pauses[key]; paused || stays == nil || j == nil {
 			return nil, nil, nil
 		}
 		w := new(waiter[V])
@@ -78,7 +81,7 @@ func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arriv
 			r.ctx, r.sent = ctx, true
 			return r, &r.first, nil
 		}
-		return r, r.share(ctx), nil
+		return r, r.share(ctx, stays), nil
 	}
 	if running.sent {
 		if running.next == nil {
@@ -86,19 +89,18 @@ func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arriv
 		}
 		running = running.next
 	}
-	w := running.share(ctx)
-	w.stays = stays
-	return nil, w, nil
+	return nil, running.share(ctx, stays), nil
 }
 
 // share lets a caller wait for a read that has not been sent. mu is held.
-func (r *reading[V]) share(ctx context.Context) *waiter[V] {
+func (r *reading[V]) share(ctx context.Context, stays Loader[V]) *waiter[V] {
 	w := &r.first
 	if r.ctx == nil {
 		r.ctx = ctx
 	} else {
 		w = new(waiter[V])
 	}
+	w.ctx, w.stays = ctx, stays
 	r.line.push(w.comes())
 	return w
 }
@@ -112,7 +114,7 @@ func (g *Guard[V]) readHere(sh *shard[V], key string, r *reading[V]) {
 			g.tasks.leave()
 		}
 	}()
-	if next = g.readOne(sh, key, r); next != nil {
+	if next, _ = g.readOne(sh, key, r); next != nil {
 		go g.readAll(sh, key, next)
 	}
 }
@@ -122,7 +124,11 @@ func (g *Guard[V]) readHere(sh *shard[V], key string, r *reading[V]) {
 func (g *Guard[V]) readAll(sh *shard[V], key string, r *reading[V]) {
 	defer g.tasks.leave()
 	for r != nil && sh.send(key, r) {
-		if r = g.readOne(sh, key, r); r != nil {
+		next, lead := g.readOne(sh, key, r)
+		if lead != nil {
+			g.fly(sh, key, lead)
+		}
+		if r = next; r != nil {
 			// Those who were told just now may come again at once. If they are
 			// let do so first, all share one read, else they are two groups
 			// for ever, of which each waits for the other's.
@@ -145,8 +151,9 @@ func (s *shard[V]) send(key string, r *reading[V]) bool {
 }
 
 // readOne makes a read, tells what it has brought, and returns the next one to
-// be made.
-func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) (next *reading[V]) {
+// be made, or if there was nothing the caller for whom the flight is to be begun;
+// nil: one of those who were told does that.
+func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) (next *reading[V], lead *waiter[V]) {
 	returned := false
 	var told released[V]
 	defer func() {
@@ -164,9 +171,9 @@ func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) (next *readi
 	if r.l.found == hit || r.l.found == pass {
 		next, told = sh.answered(key, r)
 	} else {
-		told = sh.nothing(key, r, g.now())
+		told, lead = sh.nothing(key, r, g.now())
 	}
-	return next
+	return next, lead
 }
 
 // answered ends a read that has brought an answer, and returns the next one to
@@ -200,10 +207,11 @@ func (r *reading[V]) release(told *released[V]) {
 //
 // What is not there is not read again for those who share the next read: they
 // are to join the key's flight, which looks again. (Nor is a store that does not
-// answer asked once more.) One of them is told first, to begin that flight; who
-// stays is told when it has landed. On a busy machine it can take a while until
-// the flight is registered; whoever comes until then finds those who wait for it.
-func (s *shard[V]) nothing(key string, r *reading[V], now time.Duration) (told released[V]) {
+// answer asked once more.) Who stays is told when that has landed. It is begun for
+// the first of those, who is returned, by whoever has read; if nobody stays, one of
+// them is told first, to begin it. On a busy machine it can take a while until the
+// flight is registered; whoever comes until then finds those who wait for it.
+func (s *shard[V]) nothing(key string, r *reading[V], now time.Duration) (told released[V], lead *waiter[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.reads, key)
@@ -212,22 +220,27 @@ func (s *shard[V]) nothing(key string, r *reading[V], now time.Duration) (told r
 	if r.first.told == nil { // it does not wait
 		j.ledBy(&r.first)
 	}
+	take := func(w *waiter[V]) {
+		if j.take(w, now, &told); w.joined && w.leads != nil {
+			lead = w
+		}
+	}
 	for w := r.line.pop(); w != nil; w = r.line.pop() {
 		w.look = &r.l
-		j.take(w, now, &told)
+		take(w)
 	}
 	if next := r.next; next != nil {
 		next.l = r.l
 		next.l.upTo = 0 // it was sent before they came
 		for w := next.line.pop(); w != nil; w = next.line.pop() {
 			w.look = &next.l
-			j.take(w, now, &told)
+			take(w)
 		}
 	}
 	if !j.led && !j.begun {
 		delete(s.joiners, key) // all have left
 	}
-	return told
+	return told, lead
 }
 
 // abandonReads ends a read that will bring nothing, and the one that was to

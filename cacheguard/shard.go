@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
 // shardCount spreads the keys so that no two hot ones are likely to share a
@@ -26,7 +28,7 @@ type shard[V any] struct {
 	events atomic.Uint64
 
 	mu      sync.Mutex
-	flights map[string]*flight[V]  // running flights; guarded by mu
+	flights map[string]*flight[V]  // those that run, or are about to; guarded by mu
 	reads   map[string]*reading[V] // reads of the store under way; guarded by mu
 	joiners map[string]*joiners[V] // callers that wait for a flight, running or about to begin; guarded by mu
 	pauses  map[string]pause       // keys that are left alone for a while; guarded by mu
@@ -47,13 +49,29 @@ func (s *shard[V]) arrive() uint64 { return s.arrived.Add(1) }
 // question is sent.
 func (s *shard[V]) sofar() uint64 { return s.arrived.Load() }
 
-func (s *shard[V]) register(f *flight[V]) {
+// starts makes f the flight of its key, which is then to be run. It reports false
+// if there is one.
+func (s *shard[V]) starts(f *flight[V]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.flights[f.key] = f
+	return s.start(f)
 }
 
-// flight returns the running flight of a key, or nil.
+// start is starts with mu held. Events for the flight are kept from now on: it has
+// not sent its claim, so no fill can fall between.
+func (s *shard[V]) start(f *flight[V]) bool {
+	if s.flights[f.key] != nil {
+		return false
+	}
+	f.wake = make(chan store.Event, 1)
+	s.flights[f.key] = f
+	if j := s.joiners[f.key]; j != nil {
+		j.begun = true
+	}
+	return true
+}
+
+// flight returns the flight of a key, or nil.
 func (s *shard[V]) flight(key string) *flight[V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()

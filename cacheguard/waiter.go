@@ -14,9 +14,11 @@ import (
 type waiter[V any] struct {
 	told chan struct{} // of capacity 1; nil: a caller that reads by itself
 
-	// stays: it joins the key's flight if there is nothing in the store for it,
-	// and need not be woken in between.
-	stays bool
+	// stays is the loader of a caller who joins the key's flight if there is
+	// nothing in the store for it, and need not be woken in between; nil: it is
+	// to be asked. Its context is for the values that a flight of it has.
+	stays Loader[V]
+	ctx   context.Context
 
 	// What it is told. Written under the shard's mu, before told is sent.
 	look  *look[V]      // what a read has brought; nil: it was not needed
@@ -148,7 +150,7 @@ type joiners[V any] struct {
 func (s *shard[V]) joinersOf(key string, missing bool) *joiners[V] {
 	j := s.joiners[key]
 	if j == nil {
-		j = &joiners[V]{missing: missing}
+		j = &joiners[V]{missing: missing, begun: s.flights[key] != nil}
 		s.joiners[key] = j
 	}
 	return j
@@ -167,35 +169,43 @@ func (j *joiners[V]) joins(w *waiter[V], now time.Duration) {
 	j.push(w.comes())
 }
 
-// take lets a caller whose read found nothing join, if it stays; else, or if
-// there is nobody yet to begin the flight, it is told.
+// take lets a caller whose read found nothing join, if it stays; else it is told.
+// If there is nobody yet to begin the flight, it leads.
 func (j *joiners[V]) take(w *waiter[V], now time.Duration, told *released[V]) {
-	if w.stays && w.look.found != outage && (j.led || j.begun) {
+	j.ledBy(w)
+	if w.stays != nil && w.look.found != outage {
 		j.joins(w, now)
 		return
 	}
-	j.ledBy(w)
 	told.add(w)
 }
 
 // joins lets a caller wait for the flight of key, which f is to be if there is
-// none; begin tells that f is to be begun. It reports false, and does nothing,
-// if there is none and no f.
+// none; begin tells that f is it, and is to be run. It reports false, and does
+// nothing, if there is none and no f.
 func (s *shard[V]) joins(key string, w *waiter[V], f *flight[V], now time.Duration) (begin, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	j := s.joiners[key]
-	switch {
-	case j != nil && j.begun:
-	case f == nil:
-		return false, false
-	default:
-		j = s.joinersOf(key, f.missing)
-		j.begun, w.own = true, f
-		begin = true
+	if s.flights[key] == nil {
+		if f == nil {
+			return false, false
+		}
+		w.own, begin = f, s.start(f)
 	}
-	j.joins(w, now)
+	s.joinersOf(key, s.flights[key].missing).joins(w, now)
 	return begin, true
+}
+
+// begins makes f the flight of key, for a caller who leads and has joined. It
+// reports false if that is not needed any more.
+func (s *shard[V]) begins(key string, w *waiter[V], f *flight[V]) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.joiners[key] != w.leads || !s.start(f) {
+		return false
+	}
+	w.own = f
+	return true
 }
 
 // passOn lets another caller begin the flight that this one was to begin, should
@@ -228,11 +238,29 @@ func (s *shard[V]) landed(f *flight[V], out *outcome[V]) {
 		delete(s.flights, f.key)
 	}
 	s.rebuilds.Forget(f.key)
-	if j := s.joiners[f.key]; j != nil {
-		delete(s.joiners, f.key)
-		for w := j.pop(); w != nil; w = j.pop() {
-			w.out = out
-			told.add(w)
-		}
+	s.bring(f.key, out, &told)
+}
+
+// spare tells those who wait for a flight that is not begun what they get instead.
+func (s *shard[V]) spare(key string, j *joiners[V], out *outcome[V]) {
+	var told released[V]
+	defer told.tell()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !j.begun && s.joiners[key] == j {
+		s.bring(key, out, &told)
+	}
+}
+
+// bring releases those who have joined the flight of key. mu is held.
+func (s *shard[V]) bring(key string, out *outcome[V], told *released[V]) {
+	j := s.joiners[key]
+	if j == nil {
+		return
+	}
+	delete(s.joiners, key)
+	for w := j.pop(); w != nil; w = j.pop() {
+		w.out = out
+		told.add(w)
 	}
 }

@@ -72,18 +72,24 @@ func TestWaitersAreToldInTheOrderInWhichTheyCame(t *testing.T) {
 	})
 }
 
-// nobodyFound is a shard whose read of "k" found nothing for n callers, and
-// those that have been told.
+// nobodyFound is a shard whose read of "k" found nothing for n callers, of whom
+// the first is to be asked, and those that have been told.
 func nobodyFound(t *testing.T, n int) (sh *shard[string], all []*waiter[string], told released[string]) {
 	t.Helper()
 	sh = newShards[string]().of("k")
 	r := new(reading[string])
-	for range n {
-		w := r.share(t.Context())
-		w.stays = true
-		all = append(all, w)
+	for len(all) < n {
+		var stays Loader[string]
+		if len(all) > 0 {
+			stays = func(context.Context, string) (string, error) { return "", nil }
+		}
+		all = append(all, r.share(t.Context(), stays))
 	}
-	return sh, all, sh.nothing("k", r, time.Second)
+	told, lead := sh.nothing("k", r, time.Second)
+	if lead != nil {
+		t.Fatal("somebody who stays leads, although another came before")
+	}
+	return sh, all, told
 }
 
 // Who is woken to begin the flight, and whose context ends at the same time,
