@@ -1,263 +1,218 @@
 package cacheguard_test
 
 import (
-	"context"
-	"fmt"
+	"errors"
 	"runtime"
-	"runtime/metrics"
-	"slices"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
-	"github.com/cacheguard-go/cacheguard/internal/weigh"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
 )
 
-// forgetful is a store that grants every claim and keeps nothing: what a guard
-// costs on it is the guard's own.
-type forgetful struct {
-	store.Store // nil: nothing else is called
-	granted     atomic.Int64
+// Those who come to a stale key while a read of it is under way are answered by the
+// claim of the refresh, if that says that what was read is still there.
+
+// staleKey is a process whose "k" is stale, and whose reads and claims each take
+// callTakes, half of it on the way there and half on the way back.
+type staleKey struct {
+	*guard
+	tap   *tap
+	o     *origin
+	other *guard // a process of the same fleet
+	began time.Time
 }
 
-func (*forgetful) Load(context.Context, store.Key) (store.Entry, error) { return store.Entry{}, nil }
+const callTakes = 10 * time.Millisecond
 
-func (s *forgetful) Claim(_ context.Context, c store.Claim) (store.Verdict, error) {
-	g := store.Grant{Key: c.Key, Holder: c.Holder, Token: store.Token(s.granted.Add(1)), Birth: "b", Length: c.Length}
-	return store.Verdict{Outcome: store.Granted, Grant: g}, nil
+func newStaleKey(t *testing.T, opts options) *staleKey {
+	t.Helper()
+	mem := memstore.New(memstore.Options{})
+	s := &staleKey{tap: newTap(mem), o: &origin{takes: 50 * time.Millisecond}}
+	opts.Lifetime = cacheguard.Lifetime{TTL: time.Second, Grace: time.Hour}
+	s.other = newGuard(t, mem, options{Lifetime: opts.Lifetime})
+	s.guard = newGuard(t, s.tap, opts)
+	get(t, s.other, s.o.load, "k@0")
+	time.Sleep(2 * time.Second)
+	s.o.version.Store(1)
+	s.slow(nil)
+	s.began = time.Now()
+	return s
 }
 
-func (*forgetful) Fill(context.Context, store.Grant, store.Content) error { return nil }
-
-func (*forgetful) Renew(_ context.Context, r []store.Renewal) []error { return make([]error, len(r)) }
-
-func (*forgetful) Listen(string, func(store.Event)) (stop func()) { return func() {} }
-
-func newCrowdGuard(b *testing.B, opts cacheguard.Options[[]byte]) *cacheguard.Guard[[]byte] {
-	b.Helper()
-	opts.Codec = cacheguard.Bytes()
-	g, err := cacheguard.New(&forgetful{}, opts)
-	if err != nil {
-		b.Fatal(err)
+// slow lets calls take their time; meanwhile runs when a claim has been answered,
+// and is on its way back.
+func (s *staleKey) slow(meanwhile func()) {
+	half := func(op, _ string) error {
+		if op == "load" || op == "claim" {
+			time.Sleep(callTakes / 2)
+		}
+		return nil
 	}
-	b.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			b.Error(err)
+	s.tap.on(half, func(op, id string) error {
+		if op == "claim" && meanwhile != nil {
+			meanwhile()
 		}
-	})
-	return g
-}
-
-// BenchmarkCrowd: what one caller of many costs, beside one of few in the same
-// run: were there a lock that all queue for, or a list that is walked, it would
-// grow with their number. callers is how many ask for one key at once; its load
-// ends when all have asked. The same crowd in front of a plain singleflight
-// shows how much of the growth is the machine's: so many goroutines do not fit
-// its caches. keys is how many keys are asked for at once, each by one caller.
-// An operation is one call.
-func BenchmarkCrowd(b *testing.B) {
-	b.Run("callers=10000", func(b *testing.B) {
-		g := newCrowdGuard(b, cacheguard.Options[[]byte]{})
-		byGuard := func(round int, asked *sync.WaitGroup) error {
-			_, err := g.Get(context.Background(), fmt.Sprint(round), func(context.Context, string) ([]byte, error) {
-				asked.Wait()
-				return nil, nil
-			})
-			return err
-		}
-		var flights singleflight.Group
-		bySingleflight := func(round int, asked *sync.WaitGroup) error {
-			_, err, _ := flights.Do(fmt.Sprint(round), func() (any, error) { asked.Wait(); return nil, nil })
-			return err
-		}
-		const few, many = 100, 10_000
-		var ours, floor growth
-		for done := 0; done < b.N; done += many {
-			ours.add(crowd(b, few, many/few, byGuard), crowd(b, many, 1, byGuard))
-			floor.add(crowd(b, few, many/few, bySingleflight), crowd(b, many, 1, bySingleflight))
-		}
-		ours.report(b)
-		b.ReportMetric(floor.ratio(), "floor-x-of-small")
-		b.ReportMetric(ours.ratio()/floor.ratio(), "x-of-floor")
-	})
-	b.Run("keys=100000", func(b *testing.B) {
-		g := newCrowdGuard(b, cacheguard.Options[[]byte]{})
-		var last atomic.Int64
-		load := func(context.Context, string) ([]byte, error) { return nil, nil }
-		ask := func(int, *sync.WaitGroup) error {
-			_, err := g.Get(context.Background(), fmt.Sprint(last.Add(1)), load)
-			return err
-		}
-		const few, many = 1_000, 100_000
-		var ours growth
-		for done := 0; done < b.N; done += many {
-			ours.add(crowd(b, few, many/few, ask), crowd(b, many, 1, ask))
-		}
-		ours.report(b)
+		return half(op, id)
 	})
 }
 
-// growth is what a call costs in a small and in a large crowd.
-type growth struct {
-	small, large cost
-	ratios       []float64 // of the time
+// at asks at an instant, counted from when the key was stale.
+func (s *staleKey) at(t *testing.T, ms int) asking {
+	t.Helper()
+	time.Sleep(time.Until(s.began.Add(time.Duration(ms) * time.Millisecond)))
+	a := ask(t.Context(), s.guard, "k", s.o.load)
+	synctest.Wait()
+	return a
 }
 
-// cost is what a call has cost, in nanoseconds. Processor time tells a crowd that
-// gives the machine more to do from one whose callers stand in each other's way.
-type cost struct{ took, cpu, mutexes float64 }
-
-func (c *cost) add(o cost) {
-	c.took += o.took
-	c.cpu += o.cpu
-	c.mutexes += o.mutexes
-}
-
-func (g *growth) add(small, large cost) {
-	g.small.add(small)
-	g.large.add(large)
-	g.ratios = append(g.ratios, large.took/small.took)
-}
-
-// ratio is how much more a call costs in the large crowd: the median.
-func (g *growth) ratio() float64 {
-	slices.Sort(g.ratios)
-	return g.ratios[len(g.ratios)/2]
-}
-
-func (g *growth) report(b *testing.B) {
-	n := float64(len(g.ratios))
-	b.ReportMetric(g.large.took/n, "ns/op")
-	b.ReportMetric(g.small.took/n, "small-ns/op")
-	b.ReportMetric(g.large.mutexes/n, "mutex-wait-ns/op")
-	b.ReportMetric(g.ratio(), "x-of-small")
-	b.ReportMetric(g.large.cpu/n, "cpu-ns/op")
-	b.ReportMetric(g.large.cpu/g.small.cpu, "cpu-x-of-small")
-}
-
-// crowd lets n goroutines call at once, so many times, and returns what a call
-// has cost. They stand ready, with stacks that a first call has grown. asked is
-// done by each of them before it calls.
-func crowd(b *testing.B, n, rounds int, call func(round int, asked *sync.WaitGroup) error) (c cost) {
-	gates, asked, answered := make([]chan struct{}, rounds+1), make([]sync.WaitGroup, rounds+1), make([]sync.WaitGroup, rounds+1)
-	for r := range gates {
-		gates[r] = make(chan struct{})
-		asked[r].Add(n)
-		answered[r].Add(n)
+// sent wants so many reads and claims.
+func (s *staleKey) sent(t *testing.T, reads, claims int) {
+	t.Helper()
+	if r, c := s.tap.count("load"), s.tap.count("claim"); r != reads || c != claims {
+		t.Errorf("%d reads and %d claims were sent, want %d and %d", r, c, reads, claims)
 	}
-	var all sync.WaitGroup
-	for range n {
-		all.Go(func() {
-			for r := range gates {
-				<-gates[r]
-				asked[r].Done()
-				if err := call(r, &asked[r]); err != nil {
-					b.Error(err)
+}
+
+func TestClaimOfARefreshAnswersThoseWhoCameDuringTheRead(t *testing.T) {
+	for name, leased := range map[string]bool{"granted": false, "held": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStaleKey(t, options{})
+				want := int64(2)
+				if leased {
+					s.o.takes = time.Minute
+					ask(t.Context(), s.other, "k", s.o.load).got(t, "k@0") // and refreshes
+					synctest.Wait()
 				}
-				answered[r].Done()
-			}
-		})
-	}
-	for r := range gates {
-		before, began := cost{cpu: cpuTime(), mutexes: mutexWait()}, time.Now()
-		close(gates[r])
-		answered[r].Wait()
-		if r > 0 { // the first grows the stacks
-			c.add(cost{took: float64(time.Since(began)), cpu: cpuTime() - before.cpu, mutexes: mutexWait() - before.mutexes})
-		}
-	}
-	all.Wait()
-	calls := float64(n * rounds)
-	return cost{c.took / calls, c.cpu / calls, c.mutexes / calls}
-}
-
-// cpuTime is the processor time of this process, in nanoseconds.
-func cpuTime() float64 {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return float64(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// mutexWait is for how many nanoseconds goroutines have waited for mutexes, all
-// together, since the program began.
-func mutexWait() float64 {
-	s := []metrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
-	metrics.Read(s)
-	return s[0].Value.Float64() * 1e9
-}
-
-// BenchmarkMemory: what waits, and what is there, in bytes of heap and stacks.
-// Each line is the growth by a crowd, divided by its number; the time says
-// nothing.
-func BenchmarkMemory(b *testing.B) {
-	const waiters = 10_000
-	background := func(int) context.Context { return context.Background() }
-	b.Run("goroutine", func(b *testing.B) {
-		weigh.Growth(b, waiters, func() (end func()) {
-			gate := make(chan struct{})
-			return weigh.Parked(waiters, func(int) { <-gate }, func() { close(gate) })
-		})
-	})
-	waiting := func(ctx func(i int) context.Context, key func(i int) string) func(*testing.B) {
-		return func(b *testing.B) {
-			g := newCrowdGuard(b, cacheguard.Options[[]byte]{})
-			round := 0
-			weigh.Growth(b, waiters, func() (end func()) {
-				round++
-				gate := make(chan struct{})
-				load := func(context.Context, string) ([]byte, error) { <-gate; return nil, nil }
-				prefix := fmt.Sprint(round, " ")
-				return weigh.Parked(waiters, func(i int) {
-					if _, err := g.Get(ctx(i), prefix+key(i), load); err != nil {
-						b.Error(err)
+				a, b, c := s.at(t, 0), s.at(t, 1), s.at(t, 9)
+				first := a.got(t, "k@0")
+				for i, r := range []answer{b.got(t, "k@0"), c.got(t, "k@0")} {
+					if r.State != cacheguard.Stale || !r.Coalesced {
+						t.Errorf("got %+v, want a stale value that was read for others", r.Entry)
 					}
-				}, func() { close(gate) })
+					if took := []time.Duration{19, 11}[i] * time.Millisecond; r.took != took {
+						t.Errorf("took %v, want %v", r.took, took)
+					}
+					// The read was answered when it had reached the store; the claim says
+					// what holds since it was sent.
+					if older := r.Age - first.Age; older != callTakes/2 {
+						t.Errorf("is %v older than what the first got, want %v", older, callTakes/2)
+					}
+					if shorter := first.Keep - r.Keep; shorter != callTakes/2 {
+						t.Errorf("is kept %v shorter than what the first got, want %v", shorter, callTakes/2)
+					}
+				}
+				s.sent(t, 1, 1)
+				time.Sleep(time.Second)
+				s.o.loaded(t, want)
 			})
-		}
+		})
 	}
-	same := func(int) string { return "key" }
-	b.Run("caller", waiting(background, same))
-	b.Run("cancellable", func(b *testing.B) {
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		waiting(func(int) context.Context { return ctx }, same)(b)
-	})
-	b.Run("flight", waiting(background, func(i int) string { return fmt.Sprint(i) }))
-	b.Run("idle", func(b *testing.B) {
-		g := newCrowdGuard(b, cacheguard.Options[[]byte]{})
-		weigh.Growth(b, waiters, func() (end func()) {
-			getEach(b, g, waiters, nil)
-			return func() {}
-		})
-	})
-	b.Run("near", func(b *testing.B) {
-		weigh.Growth(b, waiters, func() (end func()) {
-			g := newCrowdGuard(b, cacheguard.Options[[]byte]{Near: cacheguard.Near{MaxEntries: 2 * waiters, TTL: time.Hour}, Lifetime: cacheguard.Lifetime{TTL: time.Hour}})
-			getEach(b, g, waiters, func() []byte { return make([]byte, 1<<10) })
-			return func() { runtime.KeepAlive(g) }
-		})
+}
+
+// P2:
+//
+//	A: reads
+//	the key is invalidated; B: waits for the next read
+//	A's read finds stale; the refresh claims, and is granted
+func TestWhatIsGoneWhenTheRefreshClaimsIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStaleKey(t, options{})
+		a := s.at(t, 0)
+		time.Sleep(7 * time.Millisecond) // the read is on its way back
+		invalidate(t, s.other)
+		b := s.at(t, 8)
+		a.got(t, "k@0")
+		b.got(t, "k@1")
+		s.sent(t, 2, 1)
+		s.o.loaded(t, 2)
 	})
 }
 
-// getEach loads n keys one after the other; value makes what is loaded.
-func getEach(b *testing.B, g *cacheguard.Guard[[]byte], n int, value func() []byte) {
-	load := func(context.Context, string) (v []byte, err error) {
-		if value != nil {
-			v = value()
+// P2:
+//
+//	A: reads, and finds stale
+//	the refresh claims, and is granted; the answer is on its way
+//	the key is invalidated; B: waits for the next read
+func TestClaimOfARefreshIsNoAnswerForThoseWhoCameAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStaleKey(t, options{})
+		s.slow(func() { invalidate(t, s.other) })
+		a, b, c := s.at(t, 0), s.at(t, 8), s.at(t, 16)
+		a.got(t, "k@0")
+		b.got(t, "k@0")
+		c.got(t, "k@1")
+		s.sent(t, 2, 1)
+	})
+}
+
+// P15: the claim may find what a write of this process could not remove.
+func TestClaimOfARefreshIsNoAnswerWhileAWriteHasNotReachedTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStaleKey(t, options{})
+		a := s.at(t, 0)
+		time.Sleep(7 * time.Millisecond)
+		outOfReach(s.tap, "invalidate")
+		if err := s.Invalidate(t.Context(), "k"); err == nil {
+			t.Fatal("Invalidate has reached a store that is out of reach")
 		}
-		return v, nil
-	}
-	for i := range n {
-		if _, err := g.Get(context.Background(), fmt.Sprint(i), load); err != nil {
-			b.Fatal(err)
+		b := s.at(t, 8)
+		a.got(t, "k@0")
+		b.got(t, "k@1")
+	})
+}
+
+// A store that does not answer is asked once.
+func TestRefreshThatCannotClaimTellsThoseWhoCameDuringTheRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStaleKey(t, options{Outage: cacheguard.FailFast})
+		a := s.at(t, 0)
+		time.Sleep(7 * time.Millisecond)
+		outOfReach(s.tap, "claim")
+		b := s.at(t, 8)
+		a.got(t, "k@0")
+		var fault *store.Fault
+		if r := <-b; !errors.As(r.err, &fault) {
+			t.Errorf("got %v, %v; want the fault of the claim", r.Entry, r.err)
 		}
-	}
+		time.Sleep(time.Second)
+		if n := s.tap.count("load"); n != 1 {
+			t.Errorf("%d reads, want 1", n)
+		}
+	})
+}
+
+// A hook that ends the goroutine of the refresh leaves nobody waiting.
+func TestRefreshThatIsAbandonedLeavesNobodyBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStaleKey(t, options{Outage: cacheguard.FailFast, Hooks: cacheguard.Hooks{Call: func(c cacheguard.CallInfo) {
+			if c.Op == "claim" {
+				runtime.Goexit()
+			}
+		}}})
+		a, b := s.at(t, 0), s.at(t, 8)
+		a.got(t, "k@0")
+		if r := <-b; r.err == nil {
+			t.Errorf("got %+v, want an error", r.Entry)
+		}
+	})
+}
+
+// Close comes between the read and the claim.
+func TestThoseWhoCameDuringTheReadOfAGuardThatIsClosedGetAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStaleKey(t, options{})
+		a, b := s.at(t, 0), s.at(t, 8)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		a.got(t, "k@0")
+		if r := <-b; r.err == nil && r.Value != "k@0" || r.err != nil && !errors.Is(r.err, cacheguard.ErrClosed) {
+			t.Errorf("got %q, %v; want the stale value or ErrClosed", r.Value, r.err)
+		}
+		s.o.loaded(t, 1)
+	})
 }

@@ -36,6 +36,11 @@ type flight[V any] struct {
 	batch   *batch[V] // of a GetMany, or nil
 	claimed bool      // it has taken part in the batch's claims
 
+	// crowd are those who came while a read was under way, which has found stale;
+	// nil: nobody. Only the flight's goroutine has it.
+	crowd *reading[V]
+	stale *look[V]
+
 	// wake gets an event that concerns the key. It holds one: any event makes
 	// the flight look again.
 	wake chan store.Event
@@ -143,17 +148,33 @@ func (g *Guard[V]) board(ctx context.Context, sh *shard[V], key string, q *quest
 	}
 }
 
-// fly begins the flight of key for a caller who has joined it already, and runs
-// it on this goroutine, unless there is one by now.
-func (g *Guard[V]) fly(sh *shard[V], key string, lead *waiter[V]) {
+// rebuild starts the flight of key for a caller who has joined it already, and
+// returns it; nil: it is not needed any more.
+func (g *Guard[V]) rebuild(sh *shard[V], key string, lead *waiter[V]) *flight[V] {
 	if out := sh.cooling(key); out != nil {
 		sh.spare(key, lead.leads, out)
-		return
+		return nil
 	}
 	f := g.newFlight(lead.ctx, sh, key, lead.stays.reloader(key), lead.look)
-	if sh.begins(key, lead, f) {
-		sh.rebuilds.Do(key, f.fly)
+	if !sh.begins(key, lead, f) {
+		return nil
 	}
+	return f
+}
+
+// refresh starts a flight that nobody waits for, on behalf of a caller who gets a
+// stale value, and returns it; nil: one is running, or the key is to be left alone.
+func (g *Guard[V]) refresh(sh *shard[V], key string, lead *waiter[V]) *flight[V] {
+	if _, _, resting := sh.resting(key); resting || g.heldOff(sh, key) {
+		return nil
+	}
+	f := g.newFlight(lead.ctx, sh, key, lead.stays.reloader(key), lead.look)
+	f.inBackground(false)
+	f.stale = lead.look
+	if !sh.starts(f) {
+		return nil
+	}
+	return f
 }
 
 // rebuildInBackground begins a flight that nobody waits for, unless one is
@@ -191,6 +212,14 @@ func (f *flight[V]) inBackground(early bool) {
 // begin runs a flight that the shard has started, on a goroutine of its own.
 func (f *flight[V]) begin() { f.sh.rebuilds.DoChan(f.key, f.fly) }
 
+// here runs it on this goroutine, which has made a read and would make the next
+// one: the flight sees to that, as far as it is not returned.
+func (f *flight[V]) here(next *reading[V]) *reading[V] {
+	f.crowd = next
+	f.sh.rebuilds.Do(f.key, f.fly)
+	return f.crowd
+}
+
 // fly is what singleflight runs.
 func (f *flight[V]) fly() (any, error) {
 	out := failed[V](ErrClosed)
@@ -198,6 +227,7 @@ func (f *flight[V]) fly() (any, error) {
 		defer f.g.tasks.leave()
 		out = failed[V](errAbandoned) // should it not return
 		defer f.sh.landed(f, &out)
+		defer f.abandonCrowd()
 		out = f.run()
 		out.by = f
 	} else {
@@ -224,8 +254,9 @@ func (f *flight[V]) claimOrFollow() outcome[V] {
 	var w wait
 	unseen := 0 // claims in a row that met an entry which a look did not find
 	for {
+		f.closeCrowd()
 		asked := f.asks()
-		v, err := f.claim()
+		v, err := f.claim(asked)
 		if err != nil {
 			f.followed(&w, false, err)
 			return f.withoutLease(err)
@@ -287,7 +318,7 @@ var errUnseen = errors.New("an entry is there for claims and not for reads: do r
 
 // claim asks for the lease once, and once more if the connection broke under
 // it. A claim whose outcome stays unknown is given up by its holder id.
-func (f *flight[V]) claim() (store.Verdict, error) {
+func (f *flight[V]) claim(asked asked) (store.Verdict, error) {
 	c := store.Claim{
 		Key:    f.g.key(f.key),
 		Seen:   f.seen,
@@ -297,6 +328,7 @@ func (f *flight[V]) claim() (store.Verdict, error) {
 		Wait:   !f.background,
 	}
 	v, err := f.ask(c)
+	f.tellCrowd(v, err, asked)
 	if err == nil {
 		f.g.claimed(f, c, v)
 		return v, nil

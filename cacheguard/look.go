@@ -29,6 +29,8 @@ type look[V any] struct {
 	upTo  uint64        // the last caller that was there before
 	err   error         // for outage: the fault
 
+	at time.Duration // when the store was asked, on the guard's clock
+
 	// written is when a hand-over was, on the guard's clock and at the earliest:
 	// what it has lived since is judged by the store's, as a duration.
 	written time.Duration
@@ -74,7 +76,7 @@ func (g *Guard[V]) seen(sh *shard[V], key string, l *look[V], e store.Entry, err
 		l.found, l.err = outage, err
 		return
 	}
-	l.token = e.Token
+	l.token, l.at = e.Token, sent
 	if e.Fault != nil {
 		g.fault(key, e.Fault)
 	}
@@ -134,4 +136,15 @@ func (g *Guard[V]) decode(key string, data []byte) (v V, err error) {
 		g.fault(key, &store.Fault{Op: "decode", Class: store.ClassData, Err: err})
 	}
 	return v, err
+}
+
+// later is the look as it would have been at a later instant on the guard's clock,
+// if nothing has changed.
+func (l look[V]) later(at time.Duration) look[V] {
+	passed := max(at-l.at, 0)
+	l.at += passed
+	l.entry.Age += passed
+	l.entry.Left = max(l.entry.Left-passed, 0)
+	l.entry.Keep = max(l.entry.Keep-passed, 0)
+	return l
 }

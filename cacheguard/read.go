@@ -37,7 +37,7 @@ func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, q *questi
 	// The flight asks nothing of it: neither a loader nor a place in a chain of
 	// loads nor a span.
 	var stays Loader[V]
-	if !q.asks && !g.tells.start.on() && linkFrom(ctx) == nil {
+	if !q.asks && !q.anew && !g.tells.start.on() && linkFrom(ctx) == nil {
 		stays = q.load
 	}
 	r, w, err := g.joinRead(ctx, sh, key, q.arrival, stays)
@@ -124,9 +124,9 @@ func (g *Guard[V]) readHere(sh *shard[V], key string, r *reading[V]) {
 func (g *Guard[V]) readAll(sh *shard[V], key string, r *reading[V]) {
 	defer g.tasks.leave()
 	for r != nil && sh.send(key, r) {
-		next, lead := g.readOne(sh, key, r)
-		if lead != nil {
-			g.fly(sh, key, lead)
+		next, f := g.readOne(sh, key, r)
+		if f != nil {
+			next = f.here(next)
 		}
 		if r = next; r != nil {
 			// Those who were told just now may come again at once. If they are
@@ -151,9 +151,9 @@ func (s *shard[V]) send(key string, r *reading[V]) bool {
 }
 
 // readOne makes a read, tells what it has brought, and returns the next one to
-// be made, or if there was nothing the caller for whom the flight is to be begun;
-// nil: one of those who were told does that.
-func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) (next *reading[V], lead *waiter[V]) {
+// be made, and a flight that has been started and is to be run; nil: one of those
+// who were told begins it, if that is needed.
+func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) (next *reading[V], f *flight[V]) {
 	returned := false
 	var told released[V]
 	defer func() {
@@ -168,17 +168,23 @@ func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) (next *readi
 		spanned(SpanEnd{Err: r.l.err, State: r.l.entry.State, Token: r.l.entry.Token})
 	}
 	returned = true
+	var lead *waiter[V]
 	if r.l.found == hit || r.l.found == pass {
-		next, told = sh.answered(key, r)
+		if next, told, lead = sh.answered(key, r); lead != nil {
+			f = g.refresh(sh, key, lead)
+		}
 	} else {
-		told, lead = sh.nothing(key, r, g.now())
+		if told, lead = sh.nothing(key, r, g.now()); lead != nil {
+			f = g.rebuild(sh, key, lead)
+		}
 	}
-	return next, lead
+	return next, f
 }
 
 // answered ends a read that has brought an answer, and returns the next one to
-// be made and those who are to be told.
-func (s *shard[V]) answered(key string, r *reading[V]) (next *reading[V], told released[V]) {
+// be made, those who are to be told, and if what they get is stale one of them who
+// wants it to be refreshed.
+func (s *shard[V]) answered(key string, r *reading[V]) (next *reading[V], told released[V], lead *waiter[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if next = r.next; next == nil && r.line.head != r.line.tail {
@@ -190,7 +196,10 @@ func (s *shard[V]) answered(key string, r *reading[V]) (next *reading[V], told r
 		s.reads[key] = next
 	}
 	r.release(&told)
-	return next, told
+	if r.l.found == hit && r.l.entry.State == Stale {
+		lead = told.stayer()
+	}
+	return next, told, lead
 }
 
 // release takes all who share a read out of its line. mu is held.

@@ -96,6 +96,16 @@ func (r *released[V]) add(w *waiter[V]) {
 	r.tail = w
 }
 
+// stayer is the first of them who stays; nil: nobody does.
+func (r *released[V]) stayer() *waiter[V] {
+	for w := r.head; w != nil; w = w.next {
+		if w.stays != nil {
+			return w
+		}
+	}
+	return nil
+}
+
 // tell tells them. No lock is held.
 func (r *released[V]) tell() {
 	for w := r.head; w != nil; {

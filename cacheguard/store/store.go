@@ -198,6 +198,10 @@ type Verdict struct {
 	Holder  Holder        // for Held: who holds it; for Cooling: who failed last
 	Token   Token         // for Held: of the running lease
 	Reason  string        // for Cooling: of the last failure; untrusted text
+
+	// Same, for Granted and Held: the entry that the claimer looked at is there,
+	// with the same token, and so the same but for its times.
+	Same bool
 }
 
 // Renewal extends the lease of a grant to Length from now.
@@ -303,6 +307,9 @@ type Leases interface {
 	//     A cooldown binds every process if the last two failures are of two
 	//     different processes, otherwise the process that failed.
 	//  4. Granted.
+	//
+	// Granted and Held MUST tell whether the entry with the token Seen is there
+	// (Same); false if Seen is 0.
 	//
 	// A grant MUST have a token above every token that the record and the
 	// entry know of, and not below the store's clock in microseconds; it MUST

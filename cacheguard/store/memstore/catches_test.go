@@ -469,6 +469,20 @@ var mistakes = []mistake{
 			return v
 		}}
 	}},
+	{name: "what was seen and is gone is told to be there", caught: "lease/a claim tells whether what was seen is still there", wrong: func(s *Store) *wrong {
+		return &wrong{Store: s, claim: func(c store.Claim) store.Verdict {
+			v := must(s.Claim(bg, c))
+			v.Same = v.Outcome != store.Changed && c.Seen != 0
+			return v
+		}}
+	}},
+	{name: "what was seen and is there is not told", caught: "lease/a claim tells whether what was seen is still there", wrong: func(s *Store) *wrong {
+		return &wrong{Store: s, claim: func(c store.Claim) store.Verdict {
+			v := must(s.Claim(bg, c))
+			v.Same = false
+			return v
+		}}
+	}},
 	{name: "the last keep counts", caught: "lease/no verb shortens the life of the record", wrong: func(s *Store) *wrong {
 		return &wrong{Store: s, claim: func(c store.Claim) store.Verdict {
 			v := must(s.Claim(bg, c))

@@ -71,7 +71,9 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) (store.Verdict, error)
 
 // claim decides; the order of its questions is the contract's.
 func (s *Store) claim(sh *shard, now int64, c store.Claim) store.Verdict {
-	if e := sh.entry(c.Key, now); e != nil && e.token != 0 && e.token != c.Seen {
+	e := sh.entry(c.Key, now)
+	there := e != nil && e.token != 0
+	if there && e.token != c.Seen {
 		return store.Verdict{Outcome: store.Changed}
 	}
 	r := sh.record(c.Key, now)
@@ -83,7 +85,7 @@ func (s *Store) claim(sh *shard, now int64, c store.Claim) store.Verdict {
 	if leaseLeft > 0 && !own {
 		r.waiting = r.waiting || c.Wait
 		sh.use(r, now, c.Keep)
-		return store.Verdict{Outcome: store.Held, Left: leaseLeft, Holder: r.holder, Token: r.token}
+		return store.Verdict{Outcome: store.Held, Left: leaseLeft, Holder: r.holder, Token: r.token, Same: there}
 	}
 	cooling := r.cooldown.left(now)
 	bound := cooling > 0 && r.binds(c.Holder.Process())
@@ -94,7 +96,7 @@ func (s *Store) claim(sh *shard, now int64, c store.Claim) store.Verdict {
 	takeover := r.holder != "" && r.holder != c.Holder
 	r.holder, r.token, r.lease = c.Holder, s.nextToken(now), spanFrom(now, c.Length)
 	sh.use(r, now, c.Keep)
-	return store.Verdict{Outcome: store.Granted, Grant: store.Grant{
+	return store.Verdict{Outcome: store.Granted, Same: there, Grant: store.Grant{
 		Key:           c.Key,
 		Holder:        c.Holder,
 		Token:         r.token,

@@ -140,16 +140,20 @@ func readVerdict(r reply, c store.Claim) (v store.Verdict, ok bool) {
 		birth, okB := r.text(3)
 		takeover, okT := r.number(4)
 		second, okS := r.number(5)
+		same, okE := r.number(6)
 		v.Grant = store.Grant{Key: c.Key, Holder: c.Holder, Token: store.Token(third), Birth: birth, Time: r.now(),
 			Length: c.Length, Takeover: takeover == 1, SecondOpinion: second == 1}
-		return v, ok3 && okB && okT && okS && third > 0
+		v.Same = same == 1
+		return v, ok3 && okB && okT && okS && okE && third > 0
 	case store.Changed:
 		return v, true
 	case store.Held:
 		holder, okH := r.text(3)
 		token, okT := r.number(4)
+		same, okE := r.number(5)
 		v.Left, v.Holder, v.Token = time.Duration(third)*time.Microsecond, store.Holder(holder), store.Token(token)
-		return v, ok3 && okH && okT
+		v.Same = same == 1
+		return v, ok3 && okH && okT && okE
 	case store.Cooling:
 		holder, okH := r.text(3)
 		reason, okR := r.text(4)

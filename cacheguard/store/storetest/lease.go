@@ -13,6 +13,7 @@ var leaseChecks = []Check{
 	{"lease/an entry that is not there is not a change", noEntryIsNoChange},
 	{"lease/a change is told before a running lease", changeBeforeHeld},
 	{"lease/a running lease is told with its holder, token and time left", heldTellsAll},
+	{"lease/a claim tells whether what was seen is still there", sameIsTold},
 	{"lease/a running lease is told before a cooldown", heldBeforeCooling},
 	{"lease/a grant brings what its claim asked for", grantIsWhole},
 	{"lease/the same holder is granted anew and its lease starts anew", ownLeaseIsGrantedAnew},
@@ -102,6 +103,36 @@ func heldTellsAll(t *trial) {
 		}
 		t.leftOf("what is left of the lease", v.Left, t.long, given, asked)
 	}
+}
+
+// A claim's answer is what tells those who came before it was sent that what they
+// would have read is still there.
+func sameIsTold(t *trial) {
+	k := t.key("k")
+	same := func(c store.Claim, outcome store.Outcome, want bool) store.Verdict {
+		t.Helper()
+		v := t.want(c, outcome)
+		if v.Same != want {
+			t.Errorf("claim by %s was answered %+v, want Same %v", c.Holder, v, want)
+		}
+		return v
+	}
+	first := same(t.ask(k, "A/1"), store.Granted, false).Grant
+	same(t.ask(k, "B/1"), store.Held, false)
+
+	t.fill(first, t.value("v1"))
+	seen := func(holder store.Holder) store.Claim {
+		c := t.ask(k, holder)
+		c.Seen = first.Token
+		return c
+	}
+	t.release(same(seen("A/2"), store.Granted, true).Grant, nil)
+	t.expire(k)
+	same(seen("A/3"), store.Granted, true)
+	same(seen("B/3"), store.Held, true)
+	t.invalidate(k)
+	same(seen("A/4"), store.Granted, false)
+	same(seen("B/4"), store.Held, false)
 }
 
 func heldBeforeCooling(t *trial) {

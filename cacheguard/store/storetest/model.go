@@ -65,6 +65,7 @@ type modelVerdict struct {
 	store.Outcome
 	modelGrant           // if granted; if held or cooling, its holder and token
 	left                 int
+	same                 answer
 	takeover, secondHand answer
 }
 
@@ -85,13 +86,14 @@ func (m *model) claim(now, seen int, h store.Holder, length, keep int, wait bool
 	if m.entry != nil && m.entry.token != seen {
 		return modelVerdict{Outcome: store.Changed}
 	}
+	same := when(m.entry != nil)
 	r := m.need()
 	running := r.lease > now
 	if running && r.holder != h {
 		if wait {
 			r.waiting = yes
 		}
-		return modelVerdict{Outcome: store.Held, modelGrant: modelGrant{holder: r.holder, token: r.token}, left: r.lease - now}
+		return modelVerdict{Outcome: store.Held, modelGrant: modelGrant{holder: r.holder, token: r.token}, left: r.lease - now, same: same}
 	}
 	bound := r.cooldown > now && r.binds(h)
 	if bound && !running {
@@ -108,7 +110,7 @@ func (m *model) claim(now, seen int, h store.Holder, length, keep int, wait bool
 	r.used(now, keep)
 	return modelVerdict{
 		Outcome: store.Granted, modelGrant: modelGrant{h, r.token, r.birth, now},
-		takeover: takeover, secondHand: when(r.cooldown > now && !bound),
+		takeover: takeover, secondHand: when(r.cooldown > now && !bound), same: same,
 	}
 }
 

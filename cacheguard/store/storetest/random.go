@@ -352,12 +352,12 @@ func (r *run) claim(s step) error {
 	case store.Granted:
 		r.grants = append(r.grants, granted{got.Grant, want.modelGrant, s.keep})
 		return cmp.Or(r.same(want.token, got.Grant.Token), agree("takeover", got.Grant.Takeover, want.takeover),
-			agree("second opinion", got.Grant.SecondOpinion, want.secondHand), r.sameBirth())
+			agree("second opinion", got.Grant.SecondOpinion, want.secondHand), agree("same", got.Same, want.same), r.sameBirth())
 	case store.Held, store.Cooling:
 		if got.Holder != want.holder || got.Token != r.real[want.token] {
 			return fmt.Errorf("answered %+v, want %+v", got, want)
 		}
-		return r.near("left", got.Left, want.left)
+		return cmp.Or(r.near("left", got.Left, want.left), agree("same", got.Same, want.same))
 	}
 	return nil
 }

@@ -1,15 +1,16 @@
 -- claim: look again, then take the lease, in one step.
 -- KEYS  entry, record
 -- ARGV  seen, holder, length, keep, wait (1 or 0), random
--- returns {1, now, token, birth, takeover, second opinion} granted
+-- returns {1, now, token, birth, takeover, second opinion, same} granted
 --         {2, now} changed
---         {3, now, left, holder, token} held
+--         {3, now, left, holder, token, same} held
 --         {4, now, left, failed holder, reason} cooling
 -- include: clock
 -- include: there
 if there ~= 0 and there ~= tonumber(ARGV[1]) then
   return { 2, t }
 end
+local same = there ~= 0 and 1 or 0
 
 local holder, length, keep = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local lives = redis.call('PTTL', KEYS[2])
@@ -20,7 +21,7 @@ if lives == -2 then -- there is no record
   redis.call('HSET', KEYS[2], 'birth', birth, 'fence', '0', 'last', digits, 'keep', ARGV[4],
     'holder', holder, 'token', digits, 'until', t + length, 'length', ARGV[3])
   redis.call('PEXPIRE', KEYS[2], math.ceil((length + keep) / 1000))
-  return { 1, t, token, birth, 0, 0 }
+  return { 1, t, token, birth, 0, 0, same }
 end
 
 local v = redis.pcall('HMGET', KEYS[2], 'birth', 'fence', 'last', 'keep', 'holder', 'token', 'until', 'length', 'waiting', 'failed')
@@ -47,7 +48,7 @@ if left > 0 and not mine then
   if ARGV[5] == '1' then
     redis.call('HSET', KEYS[2], 'waiting', (tonumber(v[9]) or 0) + 1)
   end
-  return { 3, t, left, v[5], held }
+  return { 3, t, left, v[5], held, same }
 end
 
 local second = 0
@@ -78,4 +79,4 @@ local digits = string.format('%.0f', token)
 redis.call('HSET', KEYS[2], 'last', digits, 'holder', holder, 'token', digits, 'until', t + length, 'length', ARGV[3])
 local span = length + keep
 -- include: live
-return { 1, t, token, birth, v[5] and v[5] ~= holder and 1 or 0, second }
+return { 1, t, token, birth, v[5] and v[5] ~= holder and 1 or 0, second, same }
