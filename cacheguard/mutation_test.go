@@ -21,6 +21,7 @@ var mutations = map[string]func(*memstore.Store) store.Store{
 	"an invalidation reports success and does nothing":            func(s *memstore.Store) store.Store { return forgetsKeys{s} },
 	"reads lag behind":                                            func(s *memstore.Store) store.Store { return &lags{Store: s} },
 	"an entry of one key is returned for another":                 func(s *memstore.Store) store.Store { return mixesUp{s} },
+	"a claim says of what is gone that it is there":               func(s *memstore.Store) store.Store { return keepsSaying{s} },
 	"a message brings what an earlier one has brought":            func(s *memstore.Store) store.Store { return &repeats{Store: s} },
 	"an invalidation lengthens the life of what it was to delete": func(s *memstore.Store) store.Store { return refreshes{s} },
 	"a lease is granted while another one runs":                   func(s *memstore.Store) store.Store { return grantsAll{s} },
@@ -34,7 +35,7 @@ var mutations = map[string]func(*memstore.Store) store.Store{
 func TestSimulationCatchesABrokenProtocol(t *testing.T) {
 	for name, broken := range mutations {
 		t.Run(name, func(t *testing.T) {
-			const seeds = 100
+			const seeds = 400
 			var mu sync.Mutex
 			found := 0
 			for seed := uint64(1); seed <= seeds; seed++ {
@@ -86,6 +87,15 @@ func (s forgetsFence) Invalidate(_ context.Context, keys []store.Key) []error {
 type forgetsKeys struct{ *memstore.Store }
 
 func (forgetsKeys) Invalidate(context.Context, []store.Key) []error { return nil }
+
+// keepsSaying says of whatever a claimer has seen that it is still there.
+type keepsSaying struct{ *memstore.Store }
+
+func (s keepsSaying) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
+	v, err := s.Store.Claim(ctx, c)
+	v.Same = c.Seen != 0 && (v.Outcome == store.Granted || v.Outcome == store.Held)
+	return v, err
+}
 
 // lags answers every other read with what was there at the one before.
 type lags struct {

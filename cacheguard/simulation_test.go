@@ -65,6 +65,10 @@ type world struct {
 	// near: the processes have near caches. Then P2 does not bind the others at
 	// once, and in an outage not at all; what a process wrote itself does.
 	near bool
+	// crowd: all ask for one key, which is soon stale, and there are more of them.
+	// Else a caller seldom comes while another of its process is under way to the
+	// same, and finds something stale even less often.
+	crowd bool
 
 	mu      sync.Mutex
 	calm    bool   // ends the faults
@@ -127,7 +131,7 @@ func simulate(t *testing.T, seed uint64, open func(*memstore.Store) store.Store,
 			t: t, mem: memstore.New(memstore.Options{}), open: open, fail: fail,
 			rnd:  &dice{rnd: rand.New(rand.NewPCG(seed, 1))},
 			keys: make(map[string]*known),
-			near: seed%2 == 0,
+			near: seed%2 == 0, crowd: seed%4 >= 2,
 		}
 		for i := range simKeys {
 			w.keys[fmt.Sprint(i)] = &known{own: make(map[int]int64), running: make(map[int][]underWay)}
@@ -203,8 +207,15 @@ func (w *world) start(id int) *process {
 		near = cacheguard.Near{MaxEntries: 100, TTL: simTTL / 4}
 	}
 	g, err := cacheguard.New(wire, options{
-		Near:      near,
-		Lifetime:  cacheguard.Lifetime{TTL: simTTL, Grace: simGrace},
+		Near:     near,
+		Lifetime: cacheguard.Lifetime{TTL: simTTL, Grace: simGrace},
+		LifetimeFunc: func(string, string) cacheguard.Lifetime {
+			life := cacheguard.Lifetime{TTL: simTTL, Grace: simGrace}
+			if w.crowd && !w.isCalm() {
+				life.TTL /= 8
+			}
+			return life
+		},
 		LoadLimit: simLoadLimit,
 		Cooldown:  simCooldown,
 		Lease:     cacheguard.LeaseTuning{Initial: length, Min: 20 * time.Millisecond},
@@ -257,9 +268,20 @@ func (p *process) after(op, _ string) error {
 	case p.rnd.oneIn(60):
 		time.Sleep(simTimeout)
 		return lost(op, store.ClassTimeout)
+	case p.crowd && op == "load":
+		time.Sleep(p.rnd.upTo(30 * time.Millisecond)) // others come meanwhile, and writes go by
+		return nil
 	}
 	time.Sleep(p.rnd.upTo(5 * time.Millisecond))
 	return nil
+}
+
+// anyKey is one of those that are asked for and written.
+func (w *world) anyKey() string {
+	if w.crowd {
+		return "0"
+	}
+	return fmt.Sprint(w.rnd.n(simKeys))
 }
 
 func (w *world) isCalm() bool {
@@ -392,7 +414,7 @@ func (p *process) readMany(ctx context.Context) {
 	floors := make(map[string]int64)
 	var keys []string
 	for range 1 + p.rnd.n(simKeys) {
-		key := fmt.Sprint(p.rnd.n(simKeys))
+		key := p.anyKey()
 		keys, floors[key] = append(keys, key), p.floor(key)
 	}
 	begin := time.Now()
@@ -491,9 +513,12 @@ func (p *process) write(key string) {
 func (w *world) storm(procs []*process) {
 	var wg sync.WaitGroup
 	end := time.Now().Add(3 * time.Second)
-	anyKey := func() string { return fmt.Sprint(w.rnd.n(simKeys)) }
+	readers, think, rest := 4, 40*time.Millisecond, 200*time.Millisecond
+	if w.crowd {
+		readers, think, rest = 8, 5*time.Millisecond, 600*time.Millisecond // or the one key would hardly ever be there
+	}
 	for _, p := range procs {
-		for range 4 {
+		for range readers {
 			wg.Go(func() {
 				for time.Now().Before(end) {
 					ctx, cancel := context.WithCancel(w.t.Context())
@@ -503,24 +528,24 @@ func (w *world) storm(procs []*process) {
 					if w.rnd.oneIn(4) {
 						p.readMany(ctx)
 					} else {
-						p.read(ctx, anyKey())
+						p.read(ctx, w.anyKey())
 					}
 					cancel()
-					time.Sleep(w.rnd.upTo(40 * time.Millisecond))
+					time.Sleep(w.rnd.upTo(think))
 				}
 			})
 		}
 		wg.Go(func() {
 			for time.Now().Before(end) {
-				p.write(anyKey())
-				time.Sleep(w.rnd.upTo(200 * time.Millisecond))
+				p.write(w.anyKey())
+				time.Sleep(w.rnd.upTo(rest))
 			}
 		})
 	}
 	wg.Go(func() {
 		for time.Now().Before(end) {
 			time.Sleep(w.rnd.upTo(300 * time.Millisecond))
-			w.accident(procs[w.rnd.n(simProcesses)], store.Key{Space: "cacheguard", ID: anyKey()})
+			w.accident(procs[w.rnd.n(simProcesses)], store.Key{Space: "cacheguard", ID: w.anyKey()})
 		}
 	})
 	wg.Wait()
