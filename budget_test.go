@@ -295,8 +295,14 @@ func (c *counter) sent(run func()) spent {
 // guardOn is a guard for values of bytes, on which key k has been loaded.
 func guardOn(t *testing.T, s store.Store, near cacheguard.Near) *bytesGuard {
 	t.Helper()
+	return guardLiving(t, s, near, cacheguard.Lifetime{TTL: time.Hour})
+}
+
+// guardLiving is guardOn with entries that live for so long.
+func guardLiving(t *testing.T, s store.Store, near cacheguard.Near, life cacheguard.Lifetime) *bytesGuard {
+	t.Helper()
 	g, err := cacheguard.New(s, cacheguard.Options[[]byte]{
-		Codec: cacheguard.Bytes(), EarlyRefresh: -1, Lifetime: cacheguard.Lifetime{TTL: time.Hour}, Near: near,
+		Codec: cacheguard.Bytes(), EarlyRefresh: -1, Lifetime: life, Near: near,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +384,8 @@ func hits(t *testing.T, b *budgeting) {
 		const each = 200
 		return spent{(allocatedBy(32, each, get) - allocatedBy(32, each, bare)) / (32 * each), no, no}
 	})
-	b.line(t, "100 who come while a read of their key is under way", shared)
+	b.line(t, "100 who come while a read of their key is under way", func(t *testing.T) spent { return shared(t, false) })
+	b.line(t, "100 who come while a key that is stale is read: claim, fill", func(t *testing.T) spent { return shared(t, true) })
 }
 
 // allocatedBy is how often n goroutines allocate that make so many calls each.
@@ -399,40 +406,56 @@ func allocatedBy(n, each int, call func()) float64 {
 	return float64(after.Mallocs - before.Mallocs)
 }
 
-// gated is a store whose reads wait for the gate; they are counted.
+// gated is a store whose reads wait for the gate. Calls are counted.
 type gated struct {
 	store.Store
-	reads atomic.Int64
-	gate  chan struct{}
+	sent atomic.Int64
+	gate chan struct{}
 }
 
 func (s *gated) Load(ctx context.Context, key store.Key) (store.Entry, error) {
-	s.reads.Add(1)
+	s.sent.Add(1)
 	<-s.gate
 	return s.Store.Load(ctx, key)
 }
 
-// shared counts the reads of callers who find one under way: in a bubble, where
-// it is certain that all of them have come before it ends.
-func shared(t *testing.T) (got spent) {
+func (s *gated) Claim(ctx context.Context, c store.Claim) (store.Verdict, error) {
+	s.sent.Add(1)
+	return s.Store.Claim(ctx, c)
+}
+
+func (s *gated) Fill(ctx context.Context, g store.Grant, c store.Content) error {
+	s.sent.Add(1)
+	return s.Store.Fill(ctx, g, c)
+}
+
+// shared counts the calls that are made for callers who find a read under way: in
+// a bubble, where it is certain that all of them have come before it ends.
+func shared(t *testing.T, stale bool) (got spent) {
 	synctest.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
 		close(open)
 		s := &gated{Store: memstore.New(memstore.Options{}), gate: open}
-		g := guardOn(t, s, cacheguard.Near{})
-		s.gate = make(chan struct{})
+		g := guardLiving(t, s, cacheguard.Near{}, cacheguard.Lifetime{TTL: time.Hour, Grace: time.Hour})
 		get := getting(t, g, t.Context(), "k")
+		if stale {
+			if err := g.Expire(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.gate = make(chan struct{})
 		var all sync.WaitGroup
 		all.Go(get)
 		synctest.Wait()
-		before := s.reads.Load()
+		before := s.sent.Load()
 		for range 100 {
 			all.Go(get)
 		}
 		synctest.Wait()
 		close(s.gate)
 		all.Wait()
-		got = spent{no, float64(s.reads.Load() - before), no}
+		synctest.Wait()
+		got = spent{no, float64(s.sent.Load() - before), no}
 	})
 	return got
 }

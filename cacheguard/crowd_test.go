@@ -1,8 +1,10 @@
 package cacheguard_test
 
 import (
+	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,4 +217,53 @@ func TestThoseWhoCameDuringTheReadOfAGuardThatIsClosedGetAnAnswer(t *testing.T) 
 		}
 		s.o.loaded(t, 1)
 	})
+}
+
+// A refresh may be over before those who share the stale value come to run: they do
+// not begin another one each.
+func TestOneOfThoseWhoShareAStaleValueRefreshesIt(t *testing.T) {
+	asks := map[string]func(ctx context.Context, g *guard, load cacheguard.Loader[string]) (cacheguard.Entry[string], error){
+		"get": func(ctx context.Context, g *guard, load cacheguard.Loader[string]) (cacheguard.Entry[string], error) {
+			return g.GetEntry(ctx, "k", load)
+		},
+		"do": func(ctx context.Context, g *guard, load cacheguard.Loader[string]) (cacheguard.Entry[string], error) {
+			return g.Do(ctx, "k", cacheguard.Ask[string]{Prepare: func() cacheguard.Reloader[string] {
+				return func(ctx context.Context, _ cacheguard.Entry[string]) (string, error) { return load(ctx, "k") }
+			}})
+		},
+	}
+	for name, ask := range asks {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStaleKey(t, options{})
+				s.o.takes = 0
+				s.tap.on(func(op, _ string) error {
+					if op == "claim" && s.tap.count(op) == 1 {
+						time.Sleep(callTakes / 2) // the refresh is over before the shared read is answered
+					}
+					return nil
+				}, func(op, _ string) error {
+					if op == "load" {
+						time.Sleep(callTakes)
+					}
+					return nil
+				})
+				var all sync.WaitGroup
+				for range 50 {
+					all.Go(func() {
+						if e, err := ask(t.Context(), s.guard, s.o.load); err != nil || e.State != cacheguard.Stale {
+							t.Errorf("got %+v, %v; want the stale value", e, err)
+						}
+					})
+					synctest.Wait() // the first reads, the others wait
+				}
+				all.Wait()
+				time.Sleep(time.Second)
+				if n := s.tap.count("claim"); n > 2 {
+					t.Errorf("%d claims; want one for those who shared a read, and one for its first", n)
+				}
+				s.o.loaded(t, 2)
+			})
+		})
+	}
 }

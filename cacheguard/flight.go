@@ -165,12 +165,14 @@ func (g *Guard[V]) rebuild(sh *shard[V], key string, lead *waiter[V]) *flight[V]
 // refresh starts a flight that nobody waits for, on behalf of a caller who gets a
 // stale value, and returns it; nil: one is running, or the key is to be left alone.
 func (g *Guard[V]) refresh(sh *shard[V], key string, lead *waiter[V]) *flight[V] {
+	lead.look.refreshed = 1 // nobody has been told yet
 	if _, _, resting := sh.resting(key); resting || g.heldOff(sh, key) {
 		return nil
 	}
 	f := g.newFlight(lead.ctx, sh, key, lead.stays.reloader(key), lead.look)
 	f.inBackground(false)
-	f.stale = lead.look
+	stale := *lead.look
+	f.stale = &stale
 	if !sh.starts(f) {
 		return nil
 	}
@@ -180,7 +182,10 @@ func (g *Guard[V]) refresh(sh *shard[V], key string, lead *waiter[V]) *flight[V]
 // rebuildInBackground begins a flight that nobody waits for, unless one is
 // running or the key is to be left alone.
 func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key string, q *question[V], l *look[V]) {
-	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil || !q.loads() || g.heldOff(sh, key) {
+	if !q.loads() || !l.refreshes() {
+		return
+	}
+	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil || g.heldOff(sh, key) {
 		return
 	}
 	f := g.newFlight(ctx, sh, key, q.reloader(key), l)

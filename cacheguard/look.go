@@ -3,6 +3,7 @@ package cacheguard
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
@@ -35,10 +36,18 @@ type look[V any] struct {
 	// what it has lived since is judged by the store's, as a duration.
 	written time.Duration
 
+	// refreshed: one of those who share the look has seen to the refresh of what it
+	// found. The others need not: that may have ended before they come to it. To be
+	// read and written atomically once they have been told.
+	refreshed uint32
+
 	// untrusted: the store was not asked, since a write of this process has not
 	// reached it yet.
 	untrusted bool
 }
+
+// refreshes tells a caller whether it is the one to see to a refresh.
+func (l *look[V]) refreshes() bool { return atomic.CompareAndSwapUint32(&l.refreshed, 0, 1) }
 
 // replaceable is the entry that a load may build upon. A hand-over is none: it
 // was for others.

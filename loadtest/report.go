@@ -102,13 +102,9 @@ func (t tally) result(complete bool) result {
 		*res.WrongValues += r.wrong
 		latency.h.Merge(r.latencies().h)
 		floor.h.Merge(r.floorLatencies().h)
-		if r.commands != nil {
-			var sum int64
-			for _, n := range r.commands {
-				sum += n
-				res.perRound = max(res.perRound, n)
-			}
-			res.CommandsSent = append(res.CommandsSent, sum)
+		if len(r.commands) > 0 {
+			res.perRound = max(res.perRound, slices.Max(r.commands))
+			res.CommandsSent = append(res.CommandsSent, r.sent())
 		}
 		if r.recovery > 0 {
 			res.RecoveryMS = append(res.RecoveryMS, hundredth(milliseconds(r.recovery)))

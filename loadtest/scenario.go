@@ -95,6 +95,14 @@ type round struct {
 	recovery   time.Duration   // until all was well again, as the scenario means it; 0: nothing went wrong
 }
 
+// sent is how many commands the whole fleet has sent.
+func (r round) sent() (n int64) {
+	for _, each := range r.commands {
+		n += each
+	}
+	return n
+}
+
 // judge counts what is wrong with the answers. An answer's version must lie
 // from oldest to newest.
 func (r *round) judge(oldest, newest int64) {

@@ -43,6 +43,7 @@ func getFloor(w http.ResponseWriter, r *http.Request) {
 		return // nobody is there to read an answer
 	}
 	id := chi.URLParam(r, "id")
+	w.Header().Set("X-Origin-Loads", "1")
 	answerEntry(w, cacheguard.Entry[product]{Value: product{ID: id, Name: id + ", version 1", Price: 101, Stock: 999, Version: 1}})
 }
 
