@@ -173,26 +173,6 @@ var fewCommands = promise{
 	},
 }
 
-// fewCommandsStale counts otherwise: all callers find something, and a crowd that
-// comes over some milliseconds is more than one read. The process that loads sends
-// one more than the others.
-var fewCommandsStale = promise{
-	name: "commands", text: fmt.Sprintf("the processes send no more than %d commands each to Redis for one expired key, on average", maxCommands),
-	judge: func(t tally) verdict {
-		var each []float64
-		for _, r := range t.rounds {
-			if len(r.commands) > 0 && r.unanswered == 0 {
-				each = append(each, float64(r.sent())/float64(len(r.commands)))
-			}
-		}
-		if len(each) == 0 {
-			return verdict{Why: "no round in which Redis answered"}
-		}
-		most := median(each)
-		return kept(most <= maxCommands, "%.1f in half of the storms, or less", most)
-	},
-}
-
 // overFloor is how many milliseconds the slowest callers may be behind the
 // floor.
 const overFloor = 1.5

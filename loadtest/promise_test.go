@@ -69,7 +69,6 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 		{nobodyWaits, func(r *round) { r.waited = 1 }},
 		{fewCommands, func(r *round) { r.commands[1] = 4 }},
 		{fewCommands, func(r *round) { r.commands = nil }},
-		{fewCommandsStale, func(r *round) { r.commands[1] = 6 }},
 		{rightAnswers, func(r *round) { r.errors = 1 }},
 		{rightAnswers, func(r *round) { r.wrong = 1 }},
 		{rightAnswers, func(r *round) { r.stale = 1 }},
@@ -138,26 +137,6 @@ func TestACallerWhoComesLateMayReadOnceMore(t *testing.T) {
 	tl.rounds[0].commands[1] = 5
 	if v := fewCommands.judge(tl); !v.Judged || v.Kept {
 		t.Errorf("one late caller and two commands more: %+v", v)
-	}
-}
-
-func TestCommandsForAnExpiredKeyAreJudgedByWhatAProcessSendsOnAverage(t *testing.T) {
-	tl := aTally()
-	tl.rounds = append(tl.rounds, tl.rounds[0])
-	tl.rounds[0].commands = []int64{4, 3} // one storm of three is above
-	tl.rounds[1].commands = []int64{4, 2}
-	if v := fewCommandsStale.judge(tl); !v.Judged || !v.Kept {
-		t.Errorf("three in half of the storms: %+v", v)
-	}
-	tl.rounds[1].commands[1] = 3
-	if v := fewCommandsStale.judge(tl); !v.Judged || v.Kept {
-		t.Errorf("more in half of the storms: %+v", v)
-	}
-	for i := range tl.rounds {
-		tl.rounds[i].unanswered = 1
-	}
-	if v := fewCommandsStale.judge(tl); v.Judged {
-		t.Errorf("no round with Redis: %+v", v)
 	}
 }
 
