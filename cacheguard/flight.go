@@ -384,7 +384,7 @@ func (f *flight[V]) take(l look[V], w *wait) (outcome[V], bool) {
 	case l.found == pass:
 		return failed[V](&PassError{For: l.entry.Left}), true
 	case l.found == handOver && l.token != f.seen:
-		out.handOver, out.written = true, l.written
+		out.handOver, out.written = true, l.written()
 	case l.found != hit || l.token == f.seen:
 		// None, or not for us, or what was to be replaced. The next claim has
 		// seen it, so that it does not say "changed" for ever (S36).

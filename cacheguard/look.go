@@ -24,30 +24,30 @@ const (
 // were there before it was sent.
 type look[V any] struct {
 	found found
-	entry Entry[V]      // for hit and handOver
-	token store.Token   // of what was there, readable or not
-	cost  time.Duration // of the load that brought it
-	upTo  uint64        // the last caller that was there before
-	err   error         // for outage: the fault
 
-	at time.Duration // when the store was asked, on the guard's clock
-
-	// written is when a hand-over was, on the guard's clock and at the earliest:
-	// what it has lived since is judged by the store's, as a duration.
-	written time.Duration
+	// untrusted: the store was not asked, since a write of this process has not
+	// reached it yet.
+	untrusted bool
 
 	// refreshed: one of those who share the look has seen to the refresh of what it
 	// found. The others need not: that may have ended before they come to it. To be
 	// read and written atomically once they have been told.
 	refreshed uint32
 
-	// untrusted: the store was not asked, since a write of this process has not
-	// reached it yet.
-	untrusted bool
+	entry Entry[V]      // for hit and handOver
+	token store.Token   // of what was there, readable or not
+	cost  time.Duration // of the load that brought it
+	upTo  uint64        // the last caller that was there before
+	at    time.Duration // when the store was asked, on the guard's clock
+	err   error         // for outage: the fault
 }
 
 // refreshes tells a caller whether it is the one to see to a refresh.
 func (l *look[V]) refreshes() bool { return atomic.CompareAndSwapUint32(&l.refreshed, 0, 1) }
+
+// written is when a hand-over was, on the guard's clock and at the earliest: what it
+// has lived since is judged by the store's, as a duration.
+func (l *look[V]) written() time.Duration { return l.at - max(handOverLife-l.entry.Keep, 0) }
 
 // replaceable is the entry that a load may build upon. A hand-over is none: it
 // was for others.
@@ -90,7 +90,6 @@ func (g *Guard[V]) seen(sh *shard[V], key string, l *look[V], e store.Entry, err
 		g.fault(key, e.Fault)
 	}
 	g.judge(l, key, e)
-	l.written = sent - max(handOverLife-e.Left, 0)
 	if l.found == hit && g.near != nil {
 		sh.copyNear(g, key, func() bool { return sh.events.Load() == events }, l.entry, sent, e.Left, len(e.Payload))
 	}

@@ -16,9 +16,8 @@ var errAbandoned = errors.New("cacheguard: runtime.Goexit in a codec or hook end
 // one, which is sent when this one is answered (S5). So a hot key is read by one
 // caller at a time, whatever their number.
 type reading[V any] struct {
-	ctx   context.Context // of the caller who began it; for spans
-	first waiter[V]       // that caller
-	line  line[V]         // those who wait for it; guarded by the shard's mu
+	first waiter[V] // the caller who began it; its context is for spans
+	line  line[V]   // those who wait for it; guarded by the shard's mu
 	l     look[V]
 
 	sent bool        // who comes from now on shares the next one; guarded by the shard's mu
@@ -78,7 +77,7 @@ func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arriv
 		r := new(reading[V])
 		sh.reads[key] = r
 		if ctx.Done() == nil { // this caller cannot leave, and can as well do the reading
-			r.ctx, r.sent = ctx, true
+			r.first.ctx, r.sent = ctx, true
 			return r, &r.first, nil
 		}
 		return r, r.share(ctx, stays), nil
@@ -95,9 +94,7 @@ func (g *Guard[V]) joinRead(ctx context.Context, sh *shard[V], key string, arriv
 // share lets a caller wait for a read that has not been sent. mu is held.
 func (r *reading[V]) share(ctx context.Context, stays Loader[V]) *waiter[V] {
 	w := &r.first
-	if r.ctx == nil {
-		r.ctx = ctx
-	} else {
+	if w.ctx != nil {
 		w = new(waiter[V])
 	}
 	w.ctx, w.stays = ctx, stays
@@ -143,7 +140,7 @@ func (s *shard[V]) send(key string, r *reading[V]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.sent = true
-	if r.ctx == nil {
+	if r.first.ctx == nil {
 		delete(s.reads, key)
 		return false
 	}
@@ -162,7 +159,7 @@ func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) (next *readi
 		}
 		told.tell()
 	}()
-	_, spanned := g.tells.begin(r.ctx, SpanInfo{Span: SpanLookup, Key: key})
+	_, spanned := g.tells.begin(r.first.ctx, SpanInfo{Span: SpanLookup, Key: key})
 	r.l = g.lookNow(sh, key)
 	if spanned != nil {
 		spanned(SpanEnd{Err: r.l.err, State: r.l.entry.State, Token: r.l.entry.Token})

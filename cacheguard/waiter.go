@@ -22,12 +22,12 @@ type waiter[V any] struct {
 
 	// What it is told. Written under the shard's mu, before told is sent.
 	look  *look[V]      // what a read has brought; nil: it was not needed
-	first bool          // that read was made for this caller
 	leads *joiners[V]   // those who count on this caller to begin the flight
 	out   *outcome[V]   // what the flight has brought
 	since time.Duration // when it joined the flight, on the guard's clock
+	first bool          // the read was made for this caller
 
-	joined bool // it has
+	joined bool // it has joined the flight
 
 	own *flight[V] // that it has begun
 
