@@ -106,6 +106,16 @@ func TestTheMessageOfAnEarlierFillIsNoAnswer(t *testing.T) {
 	})
 }
 
+// writesUnheard writes to the origin and leaves the invalidation pending.
+func writesUnheard(t *testing.T, o *origin, g *guard, away *tap) {
+	t.Helper()
+	away.on(at("invalidate", func() error { return lost("invalidate", store.ClassTimeout) }), nil)
+	o.write()
+	if err := g.Invalidate(t.Context(), "k"); err == nil {
+		t.Fatal("the invalidation has reached the store")
+	}
+}
+
 // A loads v0. B follows. B commits v1 and cannot tell the store; its caller C
 // comes, and B claims once more. A fills v0. Then B's write reaches the store,
 // and after it the message of A's fill reaches B. It is of the lease that B's
@@ -122,11 +132,7 @@ func TestWhatComesAlongIsOlderThanAWriteThatWasPendingAtTheClaim(t *testing.T) {
 		loading.holds(t, 1)
 		follows := ask(t.Context(), b, "k", o.load)
 		synctest.Wait()
-		away.on(at("invalidate", func() error { return lost("invalidate", store.ClassTimeout) }), nil)
-		o.write()
-		if err := b.Invalidate(t.Context(), "k"); err == nil {
-			t.Fatal("the invalidation has reached the store")
-		}
+		writesUnheard(t, o, b, away)
 		after := ask(t.Context(), b, "k", o.load)
 		synctest.Wait()
 		for away.reset(); away.count("claim") == 0; {
@@ -153,11 +159,7 @@ func TestWhatComesAlongIsNotBelievedWhileAWriteIsPending(t *testing.T) {
 		synctest.Wait()
 		follows := ask(t.Context(), b, "k", o.load)
 		synctest.Wait()
-		away.on(at("invalidate", func() error { return lost("invalidate", store.ClassTimeout) }), nil)
-		o.write()
-		if err := b.Invalidate(t.Context(), "k"); err == nil {
-			t.Fatal("the invalidation has reached the store")
-		}
+		writesUnheard(t, o, b, away)
 		after := ask(t.Context(), b, "k", o.load)
 		first.got(t, "k@0")
 		after.got(t, "k@1")

@@ -162,19 +162,29 @@ func (g *Guard[V]) rebuild(sh *shard[V], key string, lead *waiter[V]) *flight[V]
 	return f
 }
 
-// refresh starts a flight that nobody waits for, on behalf of a caller who gets a
-// stale value, and returns it; nil: one is running, or the key is to be left alone.
-func (g *Guard[V]) refresh(sh *shard[V], key string, lead *waiter[V]) *flight[V] {
-	lead.look.refreshed = 1 // nobody has been told yet
-	if _, _, resting := sh.resting(key); resting || g.heldOff(sh, key) {
+// refresh starts a flight that nobody waits for, of what l has found, and returns
+// it; nil: one is running, or the key is to be left alone.
+func (g *Guard[V]) refresh(ctx context.Context, sh *shard[V], key string, reloader func(key string) Reloader[V], l *look[V]) *flight[V] {
+	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil || g.heldOff(sh, key) {
 		return nil
 	}
-	f := g.newFlight(lead.ctx, sh, key, lead.stays.reloader(key), lead.look)
-	f.inBackground(false)
-	stale := *lead.look
-	f.stale = &stale
+	f := g.newFlight(ctx, sh, key, reloader(key), l)
+	f.inBackground(l.entry.State == Fresh)
 	if !sh.starts(f) {
 		return nil
+	}
+	return f
+}
+
+// refreshFor starts the refresh of a stale value for one of those who share it,
+// none of whom has been told yet.
+func (g *Guard[V]) refreshFor(sh *shard[V], key string, lead *waiter[V]) *flight[V] {
+	l := lead.look
+	l.refreshed = 1
+	f := g.refresh(lead.ctx, sh, key, lead.stays.reloader, l)
+	if f != nil {
+		stale := *l
+		f.stale = &stale
 	}
 	return f
 }
@@ -185,12 +195,7 @@ func (g *Guard[V]) rebuildInBackground(ctx context.Context, sh *shard[V], key st
 	if !q.loads() || !l.refreshes() {
 		return
 	}
-	if _, _, resting := sh.resting(key); resting || sh.flight(key) != nil || g.heldOff(sh, key) {
-		return
-	}
-	f := g.newFlight(ctx, sh, key, q.reloader(key), l)
-	f.inBackground(l.entry.State == Fresh)
-	if sh.starts(f) {
+	if f := g.refresh(ctx, sh, key, q.reloader, l); f != nil {
 		f.begin()
 	}
 }

@@ -168,7 +168,7 @@ func (g *Guard[V]) readOne(sh *shard[V], key string, r *reading[V]) (next *readi
 	var lead *waiter[V]
 	if r.l.found == hit || r.l.found == pass {
 		if next, told, lead = sh.answered(key, r); lead != nil {
-			f = g.refresh(sh, key, lead)
+			f = g.refreshFor(sh, key, lead)
 		}
 	} else {
 		if told, lead = sh.nothing(key, r, g.now()); lead != nil {
