@@ -153,3 +153,39 @@ func TestWhoComesAfterAWriteLooksAlthoughOthersWait(t *testing.T) {
 		t.Error("whoever comes after the write does not look")
 	}
 }
+
+// Whoever has read is to begin the flight for a caller who stays. Should another
+// begin it before, that one is the flight of all of them; and when it has landed
+// none is needed any more.
+func TestAFlightThatAnotherHasBegunIsNotBegunForWhoStays(t *testing.T) {
+	sh := newShards[string]().of("k")
+	r := new(reading[string])
+	w := r.share(t.Context(), func(context.Context, string) (string, error) { return "", nil })
+	_, lead := sh.nothing("k", r, time.Second)
+	if lead != w {
+		t.Fatal("who stays does not lead")
+	}
+	mine, others := &flight[string]{key: "k"}, &flight[string]{key: "k"}
+	asker := new(waiter[string])
+	if begin, ok := sh.joins("k", asker, others, time.Second); !begin || !ok {
+		t.Fatal("a caller that was asked cannot begin the flight")
+	}
+	if sh.begins("k", lead, mine) {
+		t.Error("two flights of a key were begun")
+	}
+	out := outcome[string]{answers: true, by: others}
+	sh.landed(others, &out)
+	for _, w := range []*waiter[string]{w, asker} {
+		select {
+		case <-w.told:
+		default:
+			t.Fatal("somebody was not told what the flight has brought")
+		}
+	}
+	if w.flew() || !asker.flew() {
+		t.Errorf("who stayed flew: %v, who was asked: %v; want it the other way round", w.flew(), asker.flew())
+	}
+	if sh.begins("k", lead, mine) {
+		t.Error("a flight was begun for a caller who has been answered")
+	}
+}
