@@ -3,6 +3,7 @@ package cacheguard
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // loadID names a load in this process: there is one at a time per guard and
@@ -29,6 +30,17 @@ func linkFrom(ctx context.Context) *link {
 	l, _ := ctx.Value(linkKey{}).(*link)
 	return l
 }
+
+// isPartOfLoad tells whether ctx is that of a loader, or comes from one. A loader
+// that has returned does not count: nobody waits for it any more.
+func isPartOfLoad(ctx context.Context) bool {
+	// To search a context takes as long as all else that a caller does before it
+	// waits, and when a storm begins there is mostly no load that it could be of.
+	return loadersRunning.Load() > 0 && linkFrom(ctx) != nil
+}
+
+// loadersRunning is how many loaders run in this process, of all guards.
+var loadersRunning atomic.Int64
 
 // waits are the loads of this process that wait for another load of it, over
 // all guards. Only callers that are themselves part of a load touch it.

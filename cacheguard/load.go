@@ -43,8 +43,10 @@ func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, span
 	unhook := context.AfterFunc(g.ctx, func() { cancel(ErrClosed) })
 	loaded := make(chan result[T], 1)
 	g.tasks.another()
+	loadersRunning.Add(1)
 	go func() {
 		defer g.tasks.leave()
+		defer loadersRunning.Add(-1)
 		returned := false
 		defer func() {
 			if !returned {

@@ -36,7 +36,7 @@ func (g *Guard[V]) look(ctx context.Context, sh *shard[V], key string, q *questi
 	// The flight asks nothing of it: neither a loader nor a place in a chain of
 	// loads nor a span.
 	var stays Loader[V]
-	if !q.asks && !q.anew && !g.tells.start.on() && linkFrom(ctx) == nil {
+	if !q.asks && !q.anew && !g.tells.start.on() && !isPartOfLoad(ctx) {
 		stays = q.load
 	}
 	r, w, err := g.joinRead(ctx, sh, key, q.arrival, stays)

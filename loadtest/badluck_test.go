@@ -283,7 +283,7 @@ func TestAPortInUseByAnotherIsOneClearSentence(t *testing.T) {
 	defer silent.Close()
 	for name, addr := range map[string]string{"a web server": web.Listener.Addr().String(), "a silent one": silent.Addr().String()} {
 		begin := time.Now()
-		_, err := openRedis(t.Context(), addr, t.TempDir())
+		_, err := openRedis(t.Context(), addr, t.TempDir(), true)
 		if err == nil || !strings.Contains(err.Error(), "no Redis answers at "+addr) || time.Since(begin) > 20*time.Second {
 			t.Errorf("%s: %v after %v", name, err, time.Since(begin))
 		}

@@ -12,21 +12,22 @@ import (
 
 // options are what the flags say.
 type options struct {
-	scenarios []scenario
-	modes     []string
-	replicas  int
-	clients   int // of each replica
-	load      time.Duration
-	rounds    int
-	duration  time.Duration // of a soak
-	rate      int           // requests a second, where they come at a rate
-	span      time.Duration // for which they do
-	redis     string
-	json      string
-	html      string
-	target    target
-	list      bool
-	excused   []string // names of promises that do not decide the exit status
+	scenarios     []scenario
+	modes         []string
+	replicas      int
+	clients       int // of each replica
+	load          time.Duration
+	rounds        int
+	duration      time.Duration // of a soak
+	rate          int           // requests a second, where they come at a rate
+	span          time.Duration // for which they do
+	redis         string
+	redisPriority bool
+	json          string
+	html          string
+	target        target
+	list          bool
+	excused       []string // names of promises that do not decide the exit status
 }
 
 // callers is how many ask at once.
@@ -52,6 +53,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	fs.IntVar(&o.rounds, "rounds", 5, "`times` that each storm is repeated")
 	fs.DurationVar(&o.duration, "duration", time.Minute, "`time` that the scenario soak takes")
 	fs.StringVar(&o.redis, "redis", "", "`address` or URL of a Redis to use (default: a redis-server from PATH is started, or an embedded one)")
+	fs.BoolVar(&o.redisPriority, "redis-priority", true, "give the redis-server that is started the processor before the fleet, as it would have one on a machine of its own (needs root, or on Linux CAP_SYS_NICE; without that it waits like all others)")
 	fs.StringVar(&o.json, "json", "", "`file` to write the results to")
 	fs.StringVar(&o.html, "html", "", "`file` to write the report to, as one page with plots that needs nothing else")
 	fs.Func("target", "`URLs`, with commas between them, of somebody's running service to ask instead of a fleet: in storms of -clients for each, and then at -rate", func(list string) (err error) {

@@ -96,7 +96,7 @@ func runAll(ctx context.Context, opts options, progress *progress) (rep report, 
 	if err := buildDemo(ctx, binary); err != nil {
 		return rep, interrupted(ctx, err)
 	}
-	redis, err := openRedis(ctx, opts.redis, dir)
+	redis, err := openRedis(ctx, opts.redis, dir, opts.redisPriority)
 	if err != nil {
 		return rep, interrupted(ctx, err)
 	}

@@ -99,7 +99,7 @@ func TestSettleWaitsForLoadsUnderWay(t *testing.T) {
 }
 
 func TestARedisThatIsNotThereIsOneClearSentence(t *testing.T) {
-	_, err := openRedis(t.Context(), "127.0.0.1:1", t.TempDir())
+	_, err := openRedis(t.Context(), "127.0.0.1:1", t.TempDir(), true)
 	if err == nil || !strings.Contains(err.Error(), "no Redis answers at 127.0.0.1:1") {
 		t.Errorf("openRedis = %v", err)
 	}

@@ -47,15 +47,19 @@ const (
 )
 
 // openRedis uses the Redis at given; if that is empty it starts a redis-server
-// from PATH, and if there is none an embedded one.
-func openRedis(ctx context.Context, given, dir string) (*redisServer, error) {
+// from PATH, with priority if it can have that, and if there is none an embedded
+// one.
+func openRedis(ctx context.Context, given, dir string, priority bool) (*redisServer, error) {
 	if given != "" {
 		version, err := redisVersion(ctx, given)
 		if err != nil {
 			return nil, fmt.Errorf("no Redis answers at %s (%w); start one there, or leave out -redis", given, err)
 		}
-		return &redisServer{addr: given, info: redisInfo{kindGiven, version}, close: func() error { return nil }}, nil
+		return &redisServer{addr: given, info: redisInfo{Kind: kindGiven, Version: version}, close: func() error { return nil }}, nil
 	}
+	// Without priority it waits for a processor behind the callers of a storm, who
+	// have all come at once. One on a machine of its own does not.
+	prefer := func(s *redistest.Server) bool { return priority && s.Prefer() == nil }
 	server, err := redistest.StartServer(ctx, dir)
 	switch {
 	case errors.Is(err, redistest.ErrNoServer):
@@ -63,12 +67,16 @@ func openRedis(ctx context.Context, given, dir string) (*redisServer, error) {
 	case err != nil:
 		return nil, err
 	}
-	r := &redisServer{addr: server.Addr, close: func() error { server.Stop(); return nil }, restart: server.Restart}
+	r := &redisServer{addr: server.Addr, close: func() error { server.Stop(); return nil }}
+	r.restart = func(ctx context.Context) error {
+		defer prefer(server)
+		return server.Restart(ctx)
+	}
 	version, err := redisVersion(ctx, r.addr)
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	r.info = redisInfo{kindServer, version}
+	r.info = redisInfo{Kind: kindServer, Version: version, Priority: prefer(server)}
 	return r, nil
 }
 
@@ -80,7 +88,7 @@ func embeddedRedis() (*redisServer, error) {
 		return nil, fmt.Errorf("cannot start the embedded Redis: %w", err)
 	}
 	return &redisServer{
-		addr: m.Addr(), info: redisInfo{kindEmbedded, miniredisVersion()},
+		addr: m.Addr(), info: redisInfo{Kind: kindEmbedded, Version: miniredisVersion()},
 		close:   func() error { m.Close(); return nil },
 		restart: func(context.Context) error { m.FlushAll(); return nil },
 	}, nil

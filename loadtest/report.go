@@ -17,6 +17,10 @@ type report struct {
 type redisInfo struct {
 	Kind    string `json:"kind"` // redis-server, embedded or given
 	Version string `json:"version"`
+
+	// Priority: where processors are short it goes before the processes of the
+	// fleet. Only a redis-server that was started here can have it.
+	Priority bool `json:"priority"`
 }
 
 func (i redisInfo) describe() string {
@@ -26,7 +30,10 @@ func (i redisInfo) describe() string {
 	case kindGiven:
 		return "the Redis that was given (version " + i.Version + ")"
 	}
-	return "redis-server " + i.Version
+	if !i.Priority {
+		return "redis-server " + i.Version + ", which waits for a processor like the fleet"
+	}
+	return "redis-server " + i.Version + ", which does not wait for a processor behind the fleet"
 }
 
 // result is one scenario in one mode.

@@ -30,22 +30,24 @@ func newServer(cfg config, l *live, p *pages, m *metrics, draining *atomic.Bool)
 	srv := &server{catalogue: l.catalogue, live: l}
 	r := chi.NewRouter()
 	r.Use(middleware.Recoverer, limitTime)
+	var held chi.Middlewares
 	if cfg.loadtest {
-		r.Use(startAtOnce)
-		r.Get("/floor/{id}", getFloor)
+		held = chi.Middlewares{startAtOnce}
+		r.With(held...).Get("/floor/{id}", getFloor)
 	}
 	r.Get("/", page(cfg, l.catalogue.origin.name))
 	r.Get("/live/page.js", asset("text/javascript", liveJS))
 	r.Get("/live/page.css", asset("text/css", liveCSS))
 	r.Route("/live", l.routes)
 	r.Route("/pages", func(r chi.Router) {
+		r = r.With(held...)
 		p.routes(r)
 		if cfg.loadtest {
 			r.With(p.cached).Method(http.MethodGet, "/kinds/{kind}/{id}", new(kinds))
 		}
 	})
 	r.Get("/products", srv.listProducts)
-	r.Get("/products/{id}", srv.getProduct)
+	r.With(held...).Get("/products/{id}", srv.getProduct)
 	r.Put("/products/{id}", srv.putProduct)
 	r.Post("/products/{id}/stock", srv.postStock)
 	r.Get("/healthz", healthy)

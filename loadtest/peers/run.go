@@ -125,7 +125,8 @@ const maxAttempts = 3
 // attempt runs measure until it succeeds, on a fleet of its own each time.
 func attempt(ctx context.Context, p *progress, s strategy, processes int, measure func(f *fleet) error) (err error) {
 	for n := range maxAttempts {
-		err = withStage(ctx, p, func(st *stage, _ *redistest.Server) error {
+		err = withStage(ctx, p, func(st *stage, server *redistest.Server) error {
+			_ = server.Prefer() // as one on a machine of its own would be; a user who may not does without
 			f, err := st.start(ctx, s, processes)
 			if err != nil {
 				return err

@@ -22,6 +22,7 @@ func (r report) stormTable(s shape, i int) table {
 		title: fmt.Sprintf("Storm: %d processes, %d callers in each, one missing key, a load of %v", s.Processes, s.Callers, stormLoad),
 		notes: "Loads: of the origin in one storm, fewest to most. p99: of the callers, less the time of the load; median of the storms. " +
 			"Over the floor: how much later that is than for the same callers in the same processes who only sleep as long. " +
+			"Redis gets a processor before the fleet, if the user may let it, as it would on a machine of its own. " +
 			"Commands: that one process sent to Redis, on average, in the median storm.",
 		head: []string{"strategy", "loads", "p99 ms", "over the floor ms", "commands", "errors"},
 	}

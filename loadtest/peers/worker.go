@@ -92,7 +92,7 @@ func (w *Worker) Storm(args StormArgs, reply *StormReply) error {
 	reply.Latencies = make([]time.Duration, args.Callers)
 	reply.Versions = map[int]int{}
 	at := time.Unix(0, args.At)
-	var mu sync.Mutex // guards reply, but for Latencies
+	values, errs := make([][]byte, args.Callers), make([]error, args.Callers)
 	var all sync.WaitGroup
 	for i := range args.Callers {
 		all.Go(func() {
@@ -104,18 +104,22 @@ func (w *Worker) Storm(args StormArgs, reply *StormReply) error {
 				reply.Latencies[i] = time.Since(at)
 				return
 			}
-			v, err := w.storage.Get(ctx, args.Key)
+			values[i], errs[i] = w.storage.Get(ctx, args.Key)
 			reply.Latencies[i] = time.Since(at)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				reply.Errors, reply.Error = reply.Errors+1, err.Error()
-				return
-			}
-			reply.Versions[versionOf(args.Key, v)]++
 		})
 	}
 	all.Wait()
+	if args.Floor > 0 {
+		return nil
+	}
+	// Not while others still wait for a processor, as those at the floor do not.
+	for i, v := range values {
+		if err := errs[i]; err != nil {
+			reply.Errors, reply.Error = reply.Errors+1, err.Error()
+			continue
+		}
+		reply.Versions[versionOf(args.Key, v)]++
+	}
 	return nil
 }
 
