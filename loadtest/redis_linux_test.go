@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
 
 // What the report says of the server's priority is what the system has given it,
@@ -19,7 +22,7 @@ func TestTheReportSaysWhetherTheServerHasPriority(t *testing.T) {
 		}
 		defer r.Close()
 		if r.info.Kind != kindServer {
-			t.Skip("SKIPPED, NOT TESTED: there is no redis-server on PATH")
+			redistest.Need(t, redistest.ErrNoServer)
 		}
 		if r.info.Priority && !asked {
 			t.Error("it has priority, and was to have none")
@@ -28,8 +31,9 @@ func TestTheReportSaysWhetherTheServerHasPriority(t *testing.T) {
 			t.Errorf("it has no priority, and %s=1", requireRoot)
 		}
 		for _, when := range []string{"when it was started", "when it was started anew"} {
-			if nice := niceOf(t, r); (nice < 0) != r.info.Priority {
-				t.Errorf("%s its niceness was %d, and the report says %q", when, nice, r.info.describe())
+			ours, its := niceness(t, os.Getpid()), niceness(t, r.pid(t))
+			if (its < ours) != r.info.Priority {
+				t.Errorf("%s its niceness was %d, ours %d, and the report says %q", when, its, ours, r.info.describe())
 			}
 			if err := r.restart(t.Context()); err != nil {
 				t.Fatal(err)
@@ -38,9 +42,8 @@ func TestTheReportSaysWhetherTheServerHasPriority(t *testing.T) {
 	}
 }
 
-// niceOf is the niceness of the process that serves as r: 0, unless it was
-// changed.
-func niceOf(t *testing.T, r *redisServer) (nice int) {
+// pid is the process that serves as r.
+func (r *redisServer) pid(t *testing.T) int {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: r.addr})
 	defer client.Close()
@@ -48,7 +51,17 @@ func niceOf(t *testing.T, r *redisServer) (nice int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stat, err := os.ReadFile("/proc/" + info["Server"]["process_id"] + "/stat")
+	pid, err := strconv.Atoi(info["Server"]["process_id"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// niceness of a process, as the system has it: the less, the sooner it runs.
+func niceness(t *testing.T, pid int) (nice int) {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
