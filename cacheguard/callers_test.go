@@ -537,6 +537,37 @@ func TestRebuildBegunInsideALoadMayAskForThatLoadsKey(t *testing.T) {
 	})
 }
 
+// What a loader has left running when it returned is not part of its load: whoever
+// asks for the same key there waits for nobody who waits for it.
+func TestWhatALoaderHasLeftRunningIsNoCycle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, memstore.New(memstore.Options{}), options{})
+		var left, within context.Context
+		outer := func(ctx context.Context, _ string) (string, error) {
+			left = context.WithoutCancel(ctx)
+			return g.Get(ctx, "inner", func(ctx context.Context, _ string) (string, error) {
+				within = context.WithoutCancel(ctx)
+				return "v", nil
+			})
+		}
+		if _, err := g.Get(t.Context(), "outer", outer); err != nil {
+			t.Fatal(err)
+		}
+		held, o := newGate(), &origin{}
+		other := ask(t.Context(), g, "other", o.gated(held)) // contexts are searched while a loader runs
+		held.holds(t, 1)
+		for name, ctx := range map[string]context.Context{"its own": left, "that of one inside it": within} {
+			for _, key := range []string{"outer", "inner"} {
+				if _, err := g.Refresh(ctx, key, o.load); err != nil {
+					t.Errorf("with the context of a loader that has returned (%s), %s: %v", name, key, err)
+				}
+			}
+		}
+		held.open()
+		<-other
+	})
+}
+
 // C025 over two processes, which nobody can see: bounded.
 func TestCycleOverTwoProcessesEndsAtLoadLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

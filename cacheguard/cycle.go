@@ -18,6 +18,10 @@ type loadID struct {
 type link struct {
 	ids    []loadID
 	parent *link
+
+	// over: the loader has returned. What it has left running is not part of it any
+	// more: nobody waits for that.
+	over atomic.Bool
 }
 
 type linkKey struct{}
@@ -26,13 +30,16 @@ func withLink(ctx context.Context, l *link) context.Context {
 	return context.WithValue(ctx, linkKey{}, l)
 }
 
+// linkFrom returns the innermost load that ctx is part of; nil: of none.
 func linkFrom(ctx context.Context) *link {
 	l, _ := ctx.Value(linkKey{}).(*link)
+	for l != nil && l.over.Load() {
+		l = l.parent
+	}
 	return l
 }
 
-// isPartOfLoad tells whether ctx is that of a loader, or comes from one. A loader
-// that has returned does not count: nobody waits for it any more.
+// isPartOfLoad tells whether linkFrom finds a load.
 func isPartOfLoad(ctx context.Context) bool {
 	// To search a context takes as long as all else that a caller does before it
 	// waits, and when a storm begins there is mostly no load that it could be of.
@@ -61,6 +68,9 @@ func (w *waitGraph) add(l *link, id loadID) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for up := l; up != nil; up = up.parent {
+		if up.over.Load() {
+			continue
+		}
 		for _, asker := range up.ids {
 			if asker == id || w.reaches(id, asker, make(map[loadID]bool)) {
 				return ErrCycle

@@ -31,11 +31,12 @@ type result[T any] struct {
 	took  time.Duration
 }
 
-// startLoad runs load with the values of ctx, until LoadLimit past since at
+// startLoad runs load with the values of ctx, a loaderContext, until LoadLimit past since at
 // most. The caller has entered g.tasks, and calls end when it has what it
 // wanted. span introduces the load to the hooks.
 func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, span SpanInfo, load func(context.Context) (T, error)) *loading[T] {
 	limit := g.opts.LoadLimit
+	self := linkFrom(ctx)
 	under, spanned := g.tells.begin(ctx, span)
 	ctx, cancel := context.WithCancelCause(under)
 	ctx, expire := context.WithDeadlineCause(ctx, since.Add(limit),
@@ -46,7 +47,10 @@ func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, span
 	loadersRunning.Add(1)
 	go func() {
 		defer g.tasks.leave()
-		defer loadersRunning.Add(-1)
+		defer func() {
+			self.over.Store(true)
+			loadersRunning.Add(-1)
+		}()
 		returned := false
 		defer func() {
 			if !returned {
