@@ -31,9 +31,9 @@ type result[T any] struct {
 	took  time.Duration
 }
 
-// startLoad runs load with the values of ctx, a loaderContext, until LoadLimit past since at
-// most. The caller has entered g.tasks, and calls end when it has what it
-// wanted. span introduces the load to the hooks.
+// startLoad runs load with the values of ctx, a loaderContext, until LoadLimit
+// past since at most. The caller has entered g.tasks, and calls end when it has
+// what it wanted. span introduces the load to the hooks.
 func startLoad[T, V any](g *Guard[V], ctx context.Context, since time.Time, span SpanInfo, load func(context.Context) (T, error)) *loading[T] {
 	limit := g.opts.LoadLimit
 	self := linkFrom(ctx)
