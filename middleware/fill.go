@@ -22,7 +22,7 @@ import (
 type fill struct {
 	c      *Cache
 	next   http.Handler
-	req    *http.Request // a copy, without body, conditions and range
+	req    *http.Request // a copy, without body, conditions and range; no handler has it
 	body   *requestBody  // of each run; nil: none
 	route  func(context.Context) context.Context
 	policy *Policy
@@ -267,12 +267,14 @@ func (f *fill) run(ctx context.Context, known *response, prev cacheguard.Entry[*
 // handle runs the handler on the recording. failure is set if it did not end
 // well.
 func (f *fill) handle(ctx context.Context, t *run, known *response, failure *error) {
-	r := f.req.WithContext(f.route(ctx))
+	// Its own, to the last field: what it does to its request (a header that it
+	// deletes, a path that it rewrites) must not change what the answer is kept
+	// as, nor be seen by another run.
+	r := f.req.Clone(f.route(ctx))
 	if f.body != nil {
 		f.body.restore(r)
 	}
 	if known != nil {
-		r.Header = r.Header.Clone()
 		setConditions(r.Header, known)
 	}
 	returned := false

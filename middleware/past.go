@@ -11,9 +11,9 @@ import (
 type passing struct {
 	observer
 	c      *Cache
-	r      *http.Request
-	reason string    // why
-	room   [1]string // of the Cache-Status
+	reason string        // why
+	writes *http.Request // the request as it came, if it may change what is stored; else nil
+	room   [1]string     // of the Cache-Status
 
 	invalidated bool // by its success
 }
@@ -21,14 +21,17 @@ type passing struct {
 // past serves a request that goes past the cache, and carries out what its
 // success means to what is stored.
 func (c *Cache) past(w http.ResponseWriter, r *http.Request, next http.Handler, reason string) {
-	p := &passing{observer: observer{ResponseWriter: w}, c: c, r: r, reason: reason}
+	p := &passing{observer: observer{ResponseWriter: w}, c: c, reason: reason}
 	p.looker = p
-	next.ServeHTTP(p.writer(), c.hiding(r))
+	if reason == "method" && !safeMethod(r.Method) {
+		p.writes = r.Clone(r.Context()) // a handler may rewrite the path of its request, or its method
+	}
+	c.hand(next, p.writer(), r)
 	p.see(http.StatusOK) // the server sends it now, if the handler has sent nothing
 	if p.invalidated && p.flushed {
 		// The answer has begun before the handler was done: what it changed
 		// after that may have been filled as it was before.
-		c.invalidateAfter(r, w.Header())
+		c.invalidateAfter(p.writes, w.Header())
 	}
 }
 
@@ -36,8 +39,8 @@ func (p *passing) look(status int, h http.Header) {
 	fwd, detail := fwdBypass, p.reason
 	if p.reason == "method" {
 		fwd, detail = fwdMethod, ""
-		if !safeMethod(p.r.Method) && status >= 200 && status < 400 {
-			p.c.invalidateAfter(p.r, h)
+		if p.writes != nil && status >= 200 && status < 400 {
+			p.c.invalidateAfter(p.writes, h)
 			p.invalidated = true
 		}
 	}
@@ -114,7 +117,9 @@ func (j *job) forwardSaying(fwd, detail string, head *headSaid) {
 	f := &forwarding{observer: observer{ResponseWriter: j.w}, j: j, fwd: fwd, detail: detail, asked: time.Now(), head: head}
 	f.looker = f
 	j.client.begin()
-	j.next.ServeHTTP(f.writer(), j.c.hiding(j.r))
+	r := j.r
+	j.r = r.Clone(r.Context()) // what follows is about the request as it came
+	j.c.hand(j.next, f.writer(), r)
 	f.see(http.StatusOK)
 	if f.heal {
 		j.c.heal(context.WithoutCancel(j.r.Context()), j.key)
@@ -152,14 +157,16 @@ func (j *job) judge(status int, h http.Header, asked time.Time) verdict {
 	}, status, h)
 }
 
-// hiding returns r without the fields that the handler is not to see.
-func (c *Cache) hiding(r *http.Request) *http.Request {
-	if len(c.opts.HideHeaders) == 0 {
-		return r
+// hand gives a request that came to the handler, without the fields that it is not
+// to see.
+func (c *Cache) hand(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	own := r
+	if len(c.opts.HideHeaders) > 0 {
+		own = r.Clone(r.Context())
+		for _, name := range c.opts.HideHeaders {
+			delete(own.Header, name)
+		}
 	}
-	r = r.Clone(r.Context())
-	for _, name := range c.opts.HideHeaders {
-		delete(r.Header, name)
-	}
-	return r
+	next.ServeHTTP(w, own)
+	r.MultipartForm = own.MultipartForm // the server removes its files
 }
