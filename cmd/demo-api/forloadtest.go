@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 )
 
@@ -42,7 +40,7 @@ func getFloor(w http.ResponseWriter, r *http.Request) {
 	if sleep(r.Context(), d) != nil {
 		return // nobody is there to read an answer
 	}
-	id := chi.URLParam(r, "id")
+	id := r.PathValue("id")
 	w.Header().Set("X-Origin-Loads", "1")
 	answerEntry(w, cacheguard.Entry[product]{Value: product{ID: id, Name: id + ", version 1", Price: 101, Stock: 999, Version: 1}})
 }

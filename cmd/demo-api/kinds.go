@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/go-chi/chi/v5"
 )
 
 // kinds serves pages that are not for everybody, each kind for another reason,
@@ -56,7 +54,7 @@ type kindPage struct {
 // ServeHTTP takes as long as sleep says before it says anything: so long nobody
 // can know that others must not have the answer.
 func (k *kinds) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	kind, id := chi.URLParam(r, "kind"), chi.URLParam(r, "id")
+	kind, id := r.PathValue("kind"), r.PathValue("id")
 	headers := kindHeaders[kind]
 	d, err := time.ParseDuration(r.URL.Query().Get("sleep"))
 	if headers == nil || err != nil || d < 0 || d > loadLimit {

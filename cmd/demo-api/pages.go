@@ -64,7 +64,7 @@ func orOff(d time.Duration) time.Duration {
 
 func (p *pages) routes(r chi.Router) {
 	r.With(at(func(*http.Request) string { return listPage }), p.cached).Get("/products", p.list)
-	r.With(at(func(r *http.Request) string { return pageOf(chi.URLParam(r, "id")) }), p.cached).Get("/products/{id}", p.product)
+	r.With(at(func(r *http.Request) string { return pageOf(r.PathValue("id")) }), p.cached).Get("/products/{id}", p.product)
 }
 
 // at makes every request one for the URL that the page is kept under.
@@ -98,7 +98,7 @@ func (p *pages) cached(next http.Handler) http.Handler {
 }
 
 func (p *pages) product(w http.ResponseWriter, r *http.Request) {
-	found, err := p.catalogue.origin.Load(r.Context(), chi.URLParam(r, "id"))
+	found, err := p.catalogue.origin.Load(r.Context(), r.PathValue("id"))
 	if err != nil {
 		fail(w, r, err)
 		return

@@ -66,7 +66,7 @@ func limitTime(next http.Handler) http.Handler {
 }
 
 func (s *server) getProduct(w http.ResponseWriter, r *http.Request) {
-	id := chi.URLParam(r, "id")
+	id := r.PathValue("id")
 	defer s.live.asked(id)()
 	entry, err := s.catalogue.Product(r.Context(), id)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *server) putProduct(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	p.ID = chi.URLParam(r, "id")
+	p.ID = r.PathValue("id")
 	written, err := s.catalogue.Write(r.Context(), p)
 	if err != nil {
 		fail(w, r, err)

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/cacheguard-go/cacheguard/cacheguard"
 	"github.com/cacheguard-go/cacheguard/cacheguard/lease"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
@@ -159,7 +157,7 @@ func (s *server) postStock(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	changed, err := s.catalogue.ChangeStock(r.Context(), chi.URLParam(r, "id"), delta)
+	changed, err := s.catalogue.ChangeStock(r.Context(), r.PathValue("id"), delta)
 	if err != nil {
 		failStock(w, r, err)
 		return
