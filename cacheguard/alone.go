@@ -89,11 +89,11 @@ const aloneGather = 500 * time.Microsecond
 // without a lease failed leaves the key alone for a cooldown: there is no
 // record that would tell it to.
 func (s *shard[V]) unstored(g *Guard[V], key string, r result[V], began uint64) outcome[V] {
-	out := outcome[V]{answers: true, led: true, upTo: began, began: began}
+	out := outcome[V]{answers: true, led: true, upTo: began, began: began, asOf: g.now()}
 	var p *PassError
 	switch {
 	case errors.Is(r.err, ErrNotFound):
-		out.entry = Entry[V]{State: Absent}
+		out.entry = Entry[V]{State: Absent, Age: r.took}
 	case r.err == nil, errors.As(r.err, &p):
 		out.entry = Entry[V]{Value: r.value, State: Rebuilt, Age: r.took}
 		if p != nil {

@@ -135,6 +135,83 @@ func TestAcceptIsNotAskedAboutOnesOwnLoad(t *testing.T) {
 
 // A caller who turns down what it joined goes on to load for itself; with an
 // error it has the entry that it turned down last.
+// slowReplies is a store whose replies to reads are a while on their way.
+type slowReplies struct {
+	store.Store
+	takes time.Duration
+	bring bool // its messages bring what was filled
+}
+
+func (s slowReplies) Listen(space string, fn func(store.Event)) (stop func()) {
+	return s.Store.Listen(space, func(ev store.Event) {
+		if !s.bring {
+			ev.Entry = nil
+		}
+		fn(ev)
+	})
+}
+
+func (s slowReplies) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	e, err := s.Store.Load(ctx, key)
+	time.Sleep(s.takes)
+	return e, err
+}
+
+// Who judges an answer by its age may compare it with how long it has been there
+// itself, and the reply may have been on its way for most of that.
+func TestAcceptIsToldHowOldAnAnswerIsByNow(t *testing.T) {
+	const late = 50 * time.Millisecond
+	life := options{Lifetime: cacheguard.Lifetime{TTL: time.Minute}}
+	for _, tt := range []struct {
+		name        string
+		wait, bring bool // for another process's load; the message of its end brings the value
+	}{
+		{"from the store", false, false}, {"in another process's message", true, true}, {"after another process's message", true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := memstore.New(memstore.Options{})
+				leads, asks := newGuard(t, s, life), newGuard(t, slowReplies{s, late, tt.bring}, life)
+				var sent time.Time
+				load := func(context.Context, string) (string, error) {
+					sent = time.Now()
+					time.Sleep(200 * time.Millisecond)
+					return "v", nil
+				}
+				loading := make(chan error, 1)
+				go func() {
+					_, err := leads.Get(t.Context(), "k", load)
+					loading <- err
+				}()
+				if !tt.wait {
+					if err := <-loading; err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Millisecond)
+				}
+				judged := 0
+				accept := func(e entry) cacheguard.Use {
+					judged++
+					if age := time.Since(sent); e.Age < age || e.Age > age+time.Millisecond || e.Left+e.Age != time.Minute || e.Keep > e.Left {
+						t.Errorf("aged %v with %v left and %v kept, %v after it was asked for", e.Age, e.Left, e.Keep, age)
+					}
+					return cacheguard.Take
+				}
+				synctest.Wait()
+				e, err := asks.Do(t.Context(), "k", asked{Accept: accept, Prepare: with(load)})
+				if age := time.Since(sent); err != nil || judged != 1 || e.Age < age || e.Age > age+time.Millisecond {
+					t.Errorf("judged %d times; got one aged %v, %v after it was asked for: %v", judged, e.Age, age, err)
+				}
+				if tt.wait {
+					if err := <-loading; err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestWhatWasTurnedDownComesWithTheError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New(memstore.Options{})

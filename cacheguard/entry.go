@@ -39,6 +39,9 @@ type Entry[V any] struct {
 	Value V     // shared with other callers of this process: read only
 	State State // zero if the error is neither nil nor ErrNotFound
 
+	// Age, Left and Keep are as of when the store was asked, so that a late reply
+	// makes them a little younger than they are. What Do and Ask.Accept are given
+	// is as of now, and rather a little older.
 	Age  time.Duration // since the question was sent to the origin
 	Left time.Duration // how much longer it is fresh; zero: stale, or not stored
 	TTL  time.Duration // the fresh life that it was stored with
@@ -51,4 +54,13 @@ type Entry[V any] struct {
 	// Coalesced: the answer was asked for by another caller of this process,
 	// whom this one joined.
 	Coalesced bool
+}
+
+// later is the entry as it is when so much time has passed.
+func (e Entry[V]) later(passed time.Duration) Entry[V] {
+	passed = max(passed, 0)
+	e.Age += passed
+	e.Left = max(e.Left-passed, 0)
+	e.Keep = max(e.Keep-passed, 0)
+	return e
 }

@@ -69,9 +69,10 @@ type outcome[V any] struct {
 	answers bool // false: nothing for anybody, all go round
 	led     bool // by a load of this process
 	entry   Entry[V]
-	err     error  // why there is no entry; *PassError: each is to load for itself
-	upTo    uint64 // the last caller that it is for
-	began   uint64 // the last caller that was there before the load began; 0: unknown
+	asOf    time.Duration // when entry was as it says; on the guard's clock
+	err     error         // why there is no entry; *PassError: each is to load for itself
+	upTo    uint64        // the last caller that it is for
+	began   uint64        // the last caller that was there before the load began; 0: unknown
 	by      *flight[V]
 
 	// handOver: it is only for those who waited when it was written.
@@ -382,7 +383,7 @@ func (f *flight[V]) lookAgain(w *wait) (outcome[V], bool) {
 
 // take says whether a look answers the flight's callers.
 func (f *flight[V]) take(l look[V], w *wait) (outcome[V], bool) {
-	out := outcome[V]{answers: true, entry: l.entry, upTo: l.upTo}
+	out := outcome[V]{answers: true, entry: l.entry, asOf: l.asOf, upTo: l.upTo}
 	switch {
 	case l.found == outage:
 		return f.withoutLease(l.err), true

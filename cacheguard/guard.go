@@ -256,15 +256,15 @@ func (g *Guard[V]) found(ctx context.Context, sh *shard[V], key string, q *quest
 		e, err = g.pass(ctx, sh, key, q, &PassError{For: l.entry.Left})
 		return e, err, true
 	case l.found == hit && !q.anew:
-		if use := q.use(l.entry); use != Reload {
+		e = g.forJudge(q, l.entry, l.asOf)
+		if use := q.use(e); use != Reload {
 			if use == TakeAndRefresh || w.first && g.drawsEarly(l) {
 				g.rebuildInBackground(ctx, sh, key, q, l)
 			}
-			e = l.entry
 			e.Coalesced, q.via = !w.first, ViaStore
 			return e, e.absent(), true
 		}
-		q.turnedDown = l.entry
+		q.turnedDown = e
 	case l.found == outage && !l.untrusted:
 		if e, ok := g.nearKnown(key); ok && !q.anew && q.use(e) != Reload {
 			q.via = ViaNear
@@ -281,22 +281,33 @@ func (g *Guard[V]) found(ctx context.Context, sh *shard[V], key string, q *quest
 // this caller.
 func (g *Guard[V]) brought(ctx context.Context, sh *shard[V], key string, q *question[V], w *waiter[V]) (e Entry[V], err error, again bool) {
 	out, mine := w.out, w.flew()
-	switch {
-	case !out.isFor(q.arrival, w.since, q.anew):
-		return e, nil, true
-	case out.err == nil && !(mine && out.led) && q.use(out.entry) == Reload:
-		q.turnedDown = out.entry // nobody is asked about what its own load has brought
+	if !out.isFor(q.arrival, w.since, q.anew) {
 		return e, nil, true
 	}
+	e = g.forJudge(q, out.entry, out.asOf)
+	if out.err == nil && !(mine && out.led) && q.use(e) == Reload {
+		q.turnedDown = e // nobody is asked about what its own load has brought
+		return Entry[V]{}, nil, true
+	}
 	q.via = ViaFlight
-	e, err = g.answer(ctx, sh, key, q, out, mine)
+	e, err = g.answer(ctx, sh, key, q, e, out, mine)
 	return e, err, false
 }
 
+// forJudge is e, which was as it says at an instant on the guard's clock, as it is
+// for a caller who judges answers. It may compare an answer's age with how long it
+// has been here itself: for one who accepts only what was asked for since it came,
+// an answer from just before, whose reply was long on its way, would pass.
+func (g *Guard[V]) forJudge(q *question[V], e Entry[V], asOf time.Duration) Entry[V] {
+	if !q.asks {
+		return e
+	}
+	return e.later(g.now() - asOf)
+}
+
 // answer turns what a flight brought into what a caller gets.
-func (g *Guard[V]) answer(ctx context.Context, sh *shard[V], key string, q *question[V], out *outcome[V], mine bool) (Entry[V], error) {
+func (g *Guard[V]) answer(ctx context.Context, sh *shard[V], key string, q *question[V], e Entry[V], out *outcome[V], mine bool) (Entry[V], error) {
 	if out.err == nil {
-		e := out.entry
 		e.Coalesced = !mine
 		return e, e.absent()
 	}
@@ -307,9 +318,9 @@ func (g *Guard[V]) answer(ctx context.Context, sh *shard[V], key string, q *ques
 	case !mine || !out.led: // another's load, in this process or elsewhere
 		return g.pass(ctx, sh, key, q, p)
 	case q.asks:
-		return out.entry, p
+		return e, p
 	}
-	return out.entry, nil
+	return e, nil
 }
 
 // maxRounds bounds how often a caller goes round because an answer was not for

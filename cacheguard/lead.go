@@ -64,15 +64,16 @@ func (f *flight[V]) overtakenBy(grant store.Grant) (outcome[V], bool) {
 	if l.entry.State == Fresh {
 		l.entry.State = Followed
 	}
-	return outcome[V]{answers: true, entry: l.entry, upTo: l.upTo}, true
+	return outcome[V]{answers: true, entry: l.entry, asOf: l.asOf, upTo: l.upTo}, true
 }
 
 // conclude deals with a load that has ended.
 func (f *flight[V]) conclude(held *watchdog.Held, grant store.Grant, sent time.Time, began uint64, r result[V]) outcome[V] {
 	f.g.loaded(f, LoadInfo{Took: r.took, Err: r.err, Length: grant.Length})
 	var p *PassError
-	out := outcome[V]{answers: true, led: true, began: began, upTo: began}
-	out.entry = Entry[V]{Value: r.value, State: Rebuilt, Age: time.Since(sent), Token: grant.Token}
+	out := outcome[V]{answers: true, led: true, began: began, upTo: began, asOf: f.g.now()}
+	age := out.asOf - f.g.instant(sent)
+	out.entry = Entry[V]{Value: r.value, State: Rebuilt, Age: age, Token: grant.Token}
 	content := store.Content{Kind: store.Value, HandOver: handOverLife, Cost: r.took}
 	// A process that was stopped in its load has measured its own sleep. A lease
 	// after that measure would be longer, and with it the next stop that
@@ -89,7 +90,7 @@ func (f *flight[V]) conclude(held *watchdog.Held, grant store.Grant, sent time.T
 		}
 		content.Payload, content.TTL, content.Grace = c.Payload, c.TTL, c.Grace
 	case errors.Is(r.err, ErrNotFound):
-		out.entry = Entry[V]{State: Absent, Token: grant.Token}
+		out.entry = Entry[V]{State: Absent, Age: age, Token: grant.Token}
 		content.Kind, content.TTL = store.Absent, f.g.opts.NegativeTTL
 	case errors.As(r.err, &p):
 		content.Kind, content.TTL = store.Pass, min(max(p.For, time.Millisecond), maxLife)
@@ -108,7 +109,7 @@ func (f *flight[V]) conclude(held *watchdog.Held, grant store.Grant, sent time.T
 			f.g.tuner.Observe(r.took, f.cost)
 		}
 		out.entry.TTL = content.TTL
-		out.entry.Left = max(content.TTL-time.Since(sent), 0)
+		out.entry.Left = max(content.TTL-age, 0)
 	}
 
 	// From here on the flight takes no more callers: once the fill is sent it

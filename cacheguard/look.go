@@ -39,6 +39,7 @@ type look[V any] struct {
 	cost  time.Duration // of the load that brought it
 	upTo  uint64        // the last caller that was there before
 	at    time.Duration // when the store was asked, on the guard's clock
+	asOf  time.Duration // when entry was as it says; later than at if a message has brought it
 	err   error         // for outage: the fault
 }
 
@@ -85,7 +86,7 @@ func (g *Guard[V]) seen(sh *shard[V], key string, l *look[V], e store.Entry, err
 		l.found, l.err = outage, err
 		return
 	}
-	l.token, l.at = e.Token, sent
+	l.token, l.at, l.asOf = e.Token, sent, g.instant(e.At)
 	if e.Fault != nil {
 		g.fault(key, e.Fault)
 	}
@@ -149,10 +150,7 @@ func (g *Guard[V]) decode(key string, data []byte) (v V, err error) {
 // later is the look as it would have been at a later instant on the guard's clock,
 // if nothing has changed.
 func (l look[V]) later(at time.Duration) look[V] {
-	passed := max(at-l.at, 0)
-	l.at += passed
-	l.entry.Age += passed
-	l.entry.Left = max(l.entry.Left-passed, 0)
-	l.entry.Keep = max(l.entry.Keep-passed, 0)
+	l.entry = l.entry.later(at - l.asOf)
+	l.at, l.asOf = max(l.at, at), max(l.asOf, at)
 	return l
 }

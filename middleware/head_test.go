@@ -219,7 +219,11 @@ func TestAHeadsAnswerNeverLandsOnSomethingNewer(t *testing.T) {
 					f.get(path)
 					heads := make(chan answer, 1)
 					go func() { heads <- f.ask(0, "HEAD", path, "Cache-Control", "no-cache") }()
-					<-started
+					select {
+					case <-started:
+					case a := <-heads:
+						t.Fatalf("the HEAD was answered without the handler: %d %v %v", a.status, a.header, a.err)
+					}
 					if err := meanwhile(f, path); err != nil {
 						t.Fatal(err)
 					}

@@ -115,3 +115,39 @@ func TestAClientWhoseVariantIsFreshenedGetsAllOfIt(t *testing.T) {
 		b.wantRuns(4)
 	})
 }
+
+// slowToAnswer is a store whose replies to reads are a while on their way.
+type slowToAnswer struct {
+	store.Store
+	takes time.Duration
+}
+
+func (s slowToAnswer) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	e, err := s.Store.Load(ctx, key)
+	time.Sleep(s.takes)
+	return e, err
+}
+
+// What was asked for a moment before a request is not from after it because the
+// store took its time to say so.
+func TestTheAnswerToANoCacheIsNotOlderThanItHoweverLongTheStoreTakes(t *testing.T) {
+	for _, method := range []string{"GET", "HEAD"} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := memstore.New(memstore.Options{})
+				handler := func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Cache-Control", "max-age=60")
+					io.WriteString(w, "page")
+				}
+				here, elsewhere := benchOver(t, slowToAnswer{s, 50 * time.Millisecond}, Options{}, handler), benchOver(t, s, Options{}, handler)
+				elsewhere.get("/p")
+				time.Sleep(time.Millisecond)
+				if a := here.do(method, "/p", "Cache-Control", "no-cache"); a.cached() {
+					t.Errorf("the answer is from before: %v", a.header)
+				}
+				here.wantRuns(1)
+				elsewhere.wantRuns(1)
+			})
+		})
+	}
+}
