@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 	"github.com/cacheguard-go/cacheguard/internal/tokenctx"
 )
 
@@ -29,12 +30,12 @@ type fill struct {
 	adm    admission
 	probe  bool // it finds out for its own request alone; see job.probing
 	key    string
-	above  *response // the entry above, for a variant
-	url    string    // key of the URL's entry
-	trail  string    // what tells the variant from the URL's others
-	epoch  string    // of the tags, when the run began; "": not known
-	away   bool      // the generation of the key is not known
-	begun  uint64    // number of its last run among the arrivals
+	above  *response   // the entry above, for a variant
+	url    string      // key of the URL's entry
+	trail  string      // what tells the variant from the URL's others
+	epoch  store.Token // of the tags, when the run began; 0: not known
+	away   bool        // the generation of the key is not known
+	begun  uint64      // number of its last run among the arrivals
 	outer  http.Header
 	leader atomic.Pointer[job] // who is to be given the run as it goes; nil: nobody
 	idle   atomic.Bool         // nobody waits for it: it runs in the background
@@ -147,7 +148,7 @@ func (f *fill) load(ctx context.Context, prev cacheguard.Entry[*response]) (*res
 	case shared:
 		p := f.keep(prev, v, t)
 		f.settling(t, *p)
-		if err := f.tag(ctx, p, asked); err != nil {
+		if err := f.tag(ctx, p); err != nil {
 			return p, err
 		}
 		f.settle(ctx, p)
@@ -423,7 +424,7 @@ func (f *fill) freshen(ctx context.Context, known *response, prev cacheguard.Ent
 	f.settling(t, *p) // its client gets this, not the 304, whatever becomes of it
 	switch v.class {
 	case classStore:
-		err := f.tag(ctx, p, asked)
+		err := f.tag(ctx, p)
 		if err == nil {
 			f.settle(ctx, p)
 		}

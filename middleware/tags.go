@@ -2,13 +2,15 @@ package middleware
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
 )
 
 // An answer's tags name what it is made of (Options.TagHeaders). Each name has
@@ -29,10 +31,10 @@ var errTags = errors.New("middleware: tags")
 func hardMark(tag string) string { return "h" + tag }
 func softMark(tag string) string { return "s" + tag }
 
-// epochMark is forgotten by every invalidation of tags, before the tags' own: if
-// it is the same after a run as before, no tag was invalidated while that went
-// on. It is always read from the store: a near copy of it next to a tag's new
-// mark would let an old answer pass for a new one.
+// epochMark is forgotten by every invalidation of tags, before the tags' own. The
+// token of its entry is the epoch: if it is the same after a run as before, no tag
+// was invalidated while that went on. It is always read from the store: a near copy
+// of it next to a tag's new mark would let an old answer pass for a new one.
 const epochMark = "e"
 
 // InvalidateTags removes every answer that bears one of the tags, of whatever
@@ -99,22 +101,21 @@ func (o *Options) tagNames(h http.Header) []string {
 // errMarksAway: the store that knows the marks is out of reach.
 var errMarksAway = errors.New("middleware: marks are out of reach")
 
-// tagged returns the tags of an answer that was asked for at asked, in an
-// epoch, each with its marks from before that. If the epoch has changed, a mark
-// that is younger than the question may be there because its tag was
-// invalidated since: then the answer cannot be shared.
-func (m *marks) tagged(ctx context.Context, names []string, epoch string, asked time.Time) ([]tag, error) {
+// tagged returns the tags of an answer whose run began in an epoch, each with its
+// marks from then. If the epoch has changed, a mark that was made in a later one may
+// be there because its tag was invalidated since: then the answer cannot be shared.
+func (m *marks) tagged(ctx context.Context, names []string, epoch store.Token) ([]tag, error) {
 	if len(names) > maxTags {
 		return nil, errTags
 	}
 	tags := make([]tag, len(names))
-	young := false
+	later := false
 	read := func(name string) (string, error) {
-		e, err := m.guard.GetEntry(ctx, name, newMark)
+		e, err := m.guard.GetEntry(ctx, name, m.newTagMark)
 		if err == nil && e.Token == 0 {
 			err = errMarksAway
 		}
-		young = young || e.Age < time.Since(asked)
+		later = later || !madeBy(e.Value, epoch)
 		return e.Value, err
 	}
 	for i, name := range names {
@@ -129,19 +130,46 @@ func (m *marks) tagged(ctx context.Context, names []string, epoch string, asked 
 		tags[i] = tag{name: name, hard: hard, soft: soft}
 	}
 	now, err := m.epoch(ctx)
-	if err == nil && young && now != epoch {
+	if err == nil && later && now != epoch {
 		err = errTags
 	}
 	return tags, err
 }
 
 // epoch returns the present epoch.
-func (m *marks) epoch(ctx context.Context) (string, error) {
+func (m *marks) epoch(ctx context.Context) (store.Token, error) {
 	e, err := m.epochs.GetEntry(ctx, epochMark, newMark)
 	if err == nil && e.Token == 0 {
 		err = errMarksAway
 	}
-	return e.Value, err
+	return e.Token, err
+}
+
+// newTagMark makes the mark of a tag, which says in what epoch it was made. Its age
+// would not do: two clocks can differ by as much as a request was on its way, and the
+// mark that follows an invalidation may be made a moment after a run has begun.
+func (m *marks) newTagMark(ctx context.Context, _ string) (string, error) {
+	return m.maker(ctx)(), nil
+}
+
+// maker makes marks of the present epoch. It is read after the lease for the marks
+// was granted, and an invalidation of their tags fences that off: a mark that names
+// an epoch was made before any invalidation that ended the epoch. While nobody knows
+// the epoch, a mark names none.
+func (m *marks) maker(ctx context.Context) (mark func() string) {
+	epoch, err := m.epoch(ctx)
+	if err != nil {
+		return rand.Text
+	}
+	made := strconv.FormatInt(int64(epoch), 36) + "."
+	return func() string { return made + rand.Text() }
+}
+
+// madeBy tells whether a tag's mark was certainly made in an epoch or before.
+func madeBy(mark string, epoch store.Token) bool {
+	made, _, ok := strings.Cut(mark, ".")
+	n, err := strconv.ParseInt(made, 36, 64)
+	return ok && err == nil && store.Token(n) <= epoch
 }
 
 // standing tells whether the tags' marks are still what they were: hard if the
@@ -152,9 +180,9 @@ func (m *marks) standing(ctx context.Context, tags []tag) (hard, soft bool) {
 		names = append(names, hardMark(t.name), softMark(t.name))
 	}
 	now, err := m.guard.GetMany(ctx, names, func(_ context.Context, names []string) (map[string]string, error) {
-		fresh := make(map[string]string, len(names))
+		made, fresh := m.maker(ctx), make(map[string]string, len(names))
 		for _, name := range names {
-			fresh[name], _ = newMark(ctx, name)
+			fresh[name] = made()
 		}
 		return fresh, nil
 	})
@@ -172,7 +200,7 @@ func (m *marks) standing(ctx context.Context, tags []tag) (hard, soft bool) {
 // tag gives what is kept of an answer its tags. An answer whose tags may have
 // been invalidated meanwhile is not for others. While nobody can tell, it is for
 // those who were there before it was asked for.
-func (f *fill) tag(ctx context.Context, p *response, asked time.Time) error {
+func (f *fill) tag(ctx context.Context, p *response) error {
 	if f.away {
 		p.keepHere()
 	}
@@ -180,11 +208,11 @@ func (f *fill) tag(ctx context.Context, p *response, asked time.Time) error {
 	if names == nil || p.handOver() {
 		return nil
 	}
-	if f.epoch == "" {
+	if f.epoch == 0 {
 		p.keepHere()
 		return nil
 	}
-	tags, err := f.c.marks.tagged(ctx, names, f.epoch, asked)
+	tags, err := f.c.marks.tagged(ctx, names, f.epoch)
 	switch {
 	case errors.Is(err, errMarksAway):
 		p.keepHere()

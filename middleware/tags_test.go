@@ -1,12 +1,17 @@
 package middleware
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
 )
 
 var tagOptions = Options{TagHeaders: []string{"Surrogate-Key", "Cache-Tag", "Cache-Groups"}}
@@ -125,6 +130,57 @@ func TestATagsInvalidationBeatsAFillThatIsUnderWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// late is a store whose reader has the server's clock from a request that was so
+// long on its way: everything seems that much older.
+type late struct {
+	store.Store
+	by time.Duration
+}
+
+func (s late) Load(ctx context.Context, key store.Key) (store.Entry, error) {
+	e, err := s.Store.Load(ctx, key)
+	e.Age, e.Fresh, e.Left = e.Age+s.by, e.Fresh-s.by, e.Left-s.by
+	return e, err
+}
+
+// A tag is invalidated while a page is made, and has a new mark a moment later: to
+// a process whose idea of the server's clock is late that seems to be from before.
+func TestATagsNewMarkDoesNotPassForTheOldOneWhateverTheClocksSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var version atomic.Int64
+		handler := func(w http.ResponseWriter, r *http.Request) {
+			seen := version.Load()
+			if r.URL.Path == "/slow" {
+				time.Sleep(100 * time.Millisecond)
+			}
+			w.Header().Set("Cache-Control", "max-age=60")
+			w.Header().Set("Cache-Tag", "product")
+			fmt.Fprintf(w, "v%d", seen)
+		}
+		s := memstore.New(memstore.Options{})
+		here, elsewhere := benchOver(t, late{s, 10 * time.Millisecond}, tagOptions, handler), benchOver(t, s, tagOptions, handler)
+		first := make(chan answer, 1)
+		go func() { first <- here.get("/slow") }()
+		time.Sleep(time.Millisecond)
+		version.Add(1)
+		if err := elsewhere.cache.InvalidateTags(t.Context(), "product"); err != nil {
+			t.Fatal(err)
+		}
+		elsewhere.get("/other") // makes the mark
+		if a := <-first; a.body != "v0" {
+			t.Errorf("who asked before got %q", a.body)
+		}
+		if a := here.get("/slow"); a.body != "v1" {
+			t.Errorf("after the invalidation: %q", a.body)
+		}
+		// And what is made when nothing is invalidated is kept.
+		here.get("/slow")
+		if a := here.get("/slow"); a.body != "v1" || !a.cached() {
+			t.Errorf("then: %q, %v", a.body, a.header)
+		}
+	})
 }
 
 func TestTagNamesInEverySpelling(t *testing.T) {
