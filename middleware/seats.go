@@ -73,9 +73,16 @@ func (s *seats) take(ctx context.Context, url, variant string, life time.Duratio
 	place := base64.RawURLEncoding.EncodeToString(home[:16]) + ":"
 	for _, i := range s.order(sum) {
 		key := place + strconv.Itoa(i)
-		e, err := s.guard.GetEntry(ctx, key, func(context.Context, string) (seat, error) { return own, nil })
+		sit := func(context.Context, string) (seat, error) { return own, nil }
+		e, err := s.guard.GetEntry(ctx, key, sit)
+		if err == nil && e.State == cacheguard.Rebuilt {
+			// That this variant wants the seat does not say that it was written. If
+			// it was, there is a near copy with its token; else the store says who has
+			// it.
+			e, err = s.guard.GetEntry(ctx, key, sit)
+		}
 		switch {
-		case err != nil:
+		case err != nil, e.State == cacheguard.Rebuilt, e.Token == 0:
 			return false
 		case e.Value.Variant != own.Variant:
 			continue

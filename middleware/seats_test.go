@@ -1,14 +1,18 @@
 package middleware
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
+	"github.com/cacheguard-go/cacheguard/cacheguard/store/memstore"
 	"github.com/cacheguard-go/cacheguard/cacheguard/store/redisstore"
 	"github.com/cacheguard-go/cacheguard/internal/redistest"
 )
@@ -80,6 +84,29 @@ func TestAVariedFieldOfAnyValueDoesNotFillTheStore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// noSeats is a store that takes no seats, and says so too late to be believed.
+type noSeats struct{ store.Store }
+
+func (s noSeats) Fill(ctx context.Context, g store.Grant, c store.Content) error {
+	if strings.HasSuffix(g.Key.Space, "-seats") {
+		return &store.Fault{Op: "fill", Class: store.ClassTimeout, Err: context.DeadlineExceeded}
+	}
+	return s.Store.Fill(ctx, g, c)
+}
+
+// A seat that was not written is anybody's: who counts on it is one too many.
+func TestAVariantIsNotKeptOnASeatThatMayNotHaveBeenWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := benchOver(t, noSeats{memstore.New(memstore.Options{})}, Options{}, variantsOf("max-age=60"))
+		for _, variant := range []string{"1", "2", "3", "2", "3"} {
+			if a := b.get("/p", "A", variant); a.body != "page "+variant || a.cached() || hasStatus(a, "; stored") != (variant == "1") {
+				t.Errorf("variant %s: got %q, %v", variant, a.body, a.header)
+			}
+		}
+		b.wantRuns(5)
+	})
 }
 
 func TestAVariantWithoutASeatIsStillAskedForOnceByThoseWhoWait(t *testing.T) {
