@@ -61,7 +61,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 		return err
 	})
 	fs.IntVar(&o.rate, "rate", 0, fmt.Sprintf("`requests` a second, sent when they are due whatever the answers do: in the scenario steady (default %d), or to a -target (default %d)", steadyRate, targetRate))
-	fs.DurationVar(&o.span, "for", 10*time.Second, "`time` for which they are sent at -rate")
+	fs.DurationVar(&o.span, "for", 10*time.Second, "`time` for which requests are sent at -rate")
 	fs.Func("excuse", "`names` of promises, with commas between them, whose breaking is shown and does not count, such as floor on a machine that has other work", func(list string) error {
 		o.excused = strings.Split(list, ",")
 		return nil

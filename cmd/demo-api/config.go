@@ -47,7 +47,7 @@ func parseFlags(args []string, out io.Writer) (config, error) {
 	fs.DurationVar(&cfg.load, "load", 100*time.Millisecond, "service `time` of the origin in memory")
 	fs.IntVar(&cfg.pool, "pool", 20, "`connections` to the origin, for which its callers queue")
 	fs.DurationVar(&cfg.ttl, "ttl", 10*time.Second, "`time` that a product is fresh")
-	fs.DurationVar(&cfg.grace, "grace", time.Minute, "`time` after it in which the stale product is served while one process loads it anew")
+	fs.DurationVar(&cfg.grace, "grace", time.Minute, "`time` after the -ttl in which the stale product is served while one process loads it anew")
 	fs.DurationVar(&cfg.drain, "drain", 0, "`time` to go on serving after SIGTERM, while /readyz says no")
 	fs.StringVar(&cfg.upstream.url, "upstream", "", "`URL` of a server to be the HTTP cache of, instead of serving the catalogue; what it says may be kept is kept, and with -ttl what says nothing too")
 	fs.StringVar(&cfg.upstream.admin, "admin", "", "with -upstream: `address` to serve /metrics, /readyz and /healthz on, without authentication, since every path of -addr is the upstream's")
