@@ -142,7 +142,12 @@ async function look() {
   timer = setTimeout(look, document.hidden ? 2000 : every);
 }
 
-async function control(path, args, done) {
+// control sends what the user has chosen. One thing after the other: it has its
+// effect, and is told, in the order in which it was chosen.
+let turn = Promise.resolve();
+const control = (path, args, done) => (turn = turn.then(() => send(path, args, done)));
+
+async function send(path, args, done) {
   try {
     const answer = await fetch(`/live/${path}?${new URLSearchParams(args)}`, { method: "POST", signal: AbortSignal.timeout(10_000) });
     if (!answer.ok) {

@@ -214,6 +214,35 @@ func TestTheHerdIsSeenToAppearAndVanish(t *testing.T) {
 	b.shoot("desktop-light")
 }
 
+// What was chosen first takes half a second to be answered, and what was chosen
+// next no time.
+func TestWhatIsChosenLastHasItsEffectLastAndIsSaidLast(t *testing.T) {
+	browserPath(t)
+	url, _ := demo(t, "-load", "10ms")
+	b := open(t, url, 1280, 900, false)
+	eval[bool](b, `(() => {
+		const fetched = window.fetch;
+		let begun = 0;
+		window.answered = [];
+		window.fetch = async (url, options) => {
+			if (options?.method === "POST" && begun++ === 0) await new Promise((resolve) => setTimeout(resolve, 500));
+			const answer = await fetched(url, options);
+			if (options?.method === "POST") setTimeout(() => window.answered.push(url.replace(/[?].*/, "")), 100); // when the page has said so
+			return answer;
+		};
+		return true;
+	})()`)
+	b.choose("rate", "20")
+	b.choose("mode", "none")
+	b.until(`window.answered.length === 2`)
+	if order := eval[string](b, `window.answered.join()`); order != "/live/rate,/live/mode" {
+		t.Errorf("they had their effect in the order %s", order)
+	}
+	if said := b.text("said"); said != "Mode none." {
+		t.Errorf("the page says %q", said)
+	}
+}
+
 func TestEveryControlShowsWhatItDoes(t *testing.T) {
 	browserPath(t)
 	url, stop := demo(t, "-load", "10ms")
