@@ -641,3 +641,43 @@ func TestGetManyLoadsForItselfWhatIsPassed(t *testing.T) {
 		first.got(t, "mine")
 	})
 }
+
+// passed leaves a pass mark under keys.
+func passed(t *testing.T, g *guard, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		if _, err := g.Get(t.Context(), key, func(context.Context, string) (string, error) {
+			return "mine", &cacheguard.PassError{For: time.Minute}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A GetMany of what is passed leaves an origin alone that has just failed, as a
+// Get does: no lease record tells it to.
+func TestGetManyOfWhatIsPassedHeedsTheCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, memstore.New(memstore.Options{}), options{Cooldown: time.Second})
+		passed(t, g, "k")
+		loads := 0
+		many := func(want error) {
+			t.Helper()
+			_, err := g.GetMany(t.Context(), []string{"k"}, func(context.Context, []string) (map[string]string, error) {
+				loads++
+				return nil, errOrigin
+			})
+			if !errors.Is(err, want) {
+				t.Errorf("GetMany = %v, want %v", err, want)
+			}
+		}
+		many(errOrigin)
+		many(cacheguard.ErrCooldown)
+		getFails(t, g, failing, cacheguard.ErrCooldown)
+		if loads != 1 {
+			t.Errorf("%d loads in one cooldown, want 1", loads)
+		}
+		time.Sleep(time.Second)
+		many(errOrigin)
+	})
+}

@@ -151,7 +151,9 @@ func (m *many[V]) round(ctx context.Context) error {
 		l := looks[i]
 		switch l.found {
 		case pass:
-			passed = append(passed, key)
+			if !m.cooling(key, ViaPass) {
+				passed = append(passed, key)
+			}
 			continue
 		case hit:
 			if l.entry.State == Stale || m.g.drawsEarly(l) {
@@ -164,13 +166,22 @@ func (m *many[V]) round(ctx context.Context) error {
 				continue
 			}
 		}
-		if p, left, ok := m.g.shards.of(key).resting(key); ok && p.err != nil {
-			m.settle(key, ViaFlight, Entry[V]{}, cooling(p.err, left))
+		if m.cooling(key, ViaFlight) {
 			continue
 		}
 		flights = append(flights, b.flight(key, l))
 	}
 	return m.wait(ctx, b, flights, passed)
+}
+
+// cooling answers a key with the cooldown that binds it here, if one does.
+func (m *many[V]) cooling(key string, via Via) bool {
+	out := m.g.shards.of(key).cooling(key)
+	if out == nil {
+		return false
+	}
+	m.settle(key, via, Entry[V]{}, out.err)
+	return true
 }
 
 // outage answers a key without the store, if that can be.
