@@ -681,3 +681,34 @@ func TestGetManyOfWhatIsPassedHeedsTheCooldown(t *testing.T) {
 		many(errOrigin)
 	})
 }
+
+// P14: also where nobody waits for a flight, a load that asks for its own key is
+// told so at once, instead of loading within itself until LoadLimit.
+func TestGetManyOfWhatIsPassedFindsItsCycle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, memstore.New(memstore.Options{}), options{Cooldown: -1})
+		passed(t, g, "k", "other")
+		depth := 0
+		var load cacheguard.ManyLoader[string]
+		load = func(ctx context.Context, keys []string) (map[string]string, error) {
+			if depth++; depth > 10 {
+				return nil, errors.New("it loads within itself")
+			}
+			return g.GetMany(ctx, []string{"k"}, load)
+		}
+		if _, err := g.GetMany(t.Context(), []string{"k"}, load); !errors.Is(err, cacheguard.ErrCycle) || depth != 1 {
+			t.Errorf("GetMany = %v after %d loads, want ErrCycle after 1", err, depth)
+		}
+		depth = 0
+		_, err := g.Get(t.Context(), "other", func(ctx context.Context, _ string) (string, error) {
+			_, err := g.GetMany(ctx, []string{"k", "other"}, func(context.Context, []string) (map[string]string, error) {
+				depth++
+				return map[string]string{"k": "v"}, nil
+			})
+			return "", err
+		})
+		if !errors.Is(err, cacheguard.ErrCycle) || depth != 1 {
+			t.Errorf("Get = %v after %d loads, want ErrCycle after one of the other key", err, depth)
+		}
+	})
+}

@@ -324,8 +324,19 @@ func (m *many[V]) brought(key string, w *waiter[V]) {
 }
 
 // loadPassed loads the keys that are not to be shared: at once, in one call,
-// under the caller's own context.
-func (m *many[V]) loadPassed(ctx context.Context, keys []string) error {
+// under the caller's own context. What is itself part of a load of a key does not
+// get it loaded once more: that would ask again, and so on.
+func (m *many[V]) loadPassed(ctx context.Context, passed []string) error {
+	keys := make([]string, 0, len(passed))
+	for _, key := range passed {
+		done, err := m.g.waitsFor(ctx, key)
+		if err != nil {
+			m.settle(key, ViaPass, Entry[V]{}, err)
+			continue
+		}
+		defer done()
+		keys = append(keys, key)
+	}
 	if len(keys) == 0 {
 		return nil
 	}
