@@ -712,3 +712,25 @@ func TestGetManyOfWhatIsPassedFindsItsCycle(t *testing.T) {
 		}
 	})
 }
+
+// A ManyLoader may do with its keys as it likes, also where nobody shares them,
+// and also when it is not waited for any more.
+func TestGetManyOfWhatIsPassedGivesItsLoaderKeysOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, memstore.New(memstore.Options{}), options{})
+		passed(t, g, "a", "b")
+		loads := 0
+		got, err := g.GetMany(t.Context(), []string{"a", "b"}, func(_ context.Context, keys []string) (map[string]string, error) {
+			loads++
+			found := make(map[string]string)
+			for i, key := range keys {
+				found[key] = "v" + key
+				keys[i] = "row of " + key
+			}
+			return found, nil
+		})
+		if err != nil || got["a"] != "va" || got["b"] != "vb" || loads != 1 {
+			t.Errorf("GetMany = %v, %v after %d loads, want both values after 1", got, err, loads)
+		}
+	})
+}

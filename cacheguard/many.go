@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cacheguard-go/cacheguard/cacheguard/store"
@@ -345,7 +346,7 @@ func (m *many[V]) loadPassed(ctx context.Context, passed []string) error {
 	}
 	defer m.g.tasks.leave()
 	run := startLoad(m.g, m.g.loaderContext(ctx, keys...), time.Now(), SpanInfo{Span: SpanLoad, Keys: len(keys)}, func(ctx context.Context) (map[string]V, error) {
-		return m.load(ctx, keys)
+		return m.load(ctx, slices.Clone(keys)) // it may change them, also after LoadLimit, while they are gone through here
 	})
 	defer run.end()
 	r := run.await()
